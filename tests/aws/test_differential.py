@@ -250,15 +250,6 @@ def test_the_authorities_to_trust_are_those_of_boto3(
     assert "certificate verify failed" in str(ours.value)
 
 
-def test_the_configured_bundle_goes_before_the_one_of_requests(
-    logged_in: FakeAWS, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    _, wrong = inspected(tmp_path)
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", wrong)
-    by_boto3().list_streams()
-    assert fast_call(read_through_the_shortcut(logged_in)).http.usable
-
-
 def test_tls_is_no_stricter_than_botocores(logged_in: FakeAWS) -> None:
     """Python 3.13's default is, and refuses what a company's inspection makes."""
     session = botocore.session.Session()

@@ -1,7 +1,6 @@
 """Whatever gives credentials: the same are found as by plain boto3, the same is said, once."""
 
 import json
-import os
 import re
 import stat
 from collections.abc import Callable
@@ -29,7 +28,6 @@ from .fake import FakeAWS
 
 KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCY"
 BASE = f"[base]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n"
-SessionOf = dict[str, str]
 
 
 class Place(NamedTuple):
@@ -393,26 +391,6 @@ def test_a_kept_session_that_is_refused_is_not_taken_again(
     streams.renew_credentials()
     list(streams.list_streams())
     assert len(place.aws.signed_by("ListStreams")) == 2
-
-
-@pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc/self").exists(), reason="needs /proc")
-def test_a_home_that_cannot_be_written_is_done_without(place: Place) -> None:
-    """A container's file system, most often; here also for root."""
-    place.role()
-    (place.home / ".aws" / "cli").symlink_to("/proc/self")
-    list(StreamsClient(AwsConfig()).list_streams())
-    assert place.aws.accounts.calls["AssumeRole"] == 1
-
-
-def test_a_damaged_file_there_is_replaced(place: Place) -> None:
-    place.role()
-    list(StreamsClient(AwsConfig()).list_streams())
-    (file,) = cached(place.home)
-    for text in ("", "[]", '{"Credentials": 1}'):
-        file.write_text(text)
-        place.setenv("AWS_ANOTHER", f"program {text}")
-        list(StreamsClient(AwsConfig()).list_streams())
-    assert place.aws.accounts.calls["AssumeRole"] == 4
 
 
 # What keeps one waiting, or can't be used

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.program import Program, run
 from tests.support.terminal import Terminal
 
@@ -98,7 +99,7 @@ def test_a_role_is_assumed_once_a_renewal_for_all_shards(
     aws.accounts.lifetime = timedelta(seconds=8)  # renewed after half of it
     with Program(aws.table.stream_arn, "--poll-max", "0.1", *started, env={}) as program:
         program.wait_for_status("Watching 4 shards")
-        aws.table.wait_for(lambda: len(aws.signed_by("GetRecords")) >= 3)
+        eventually(lambda: len(aws.signed_by("GetRecords")) >= 3)
         assert program.end() == 0
     assert refused(aws) == []
     assert aws.accounts.calls["AssumeRole"] <= len(aws.signed_by("GetRecords")) + 1
@@ -151,9 +152,9 @@ def test_secrets_are_in_no_output(aws: FakeAWS, tmp_path: Path) -> None:
     aws.accounts.lifetime = timedelta(seconds=3)
     with Program(aws.table.stream_arn, "-v", "--poll-max", "0.1", env={}) as program:
         program.wait_for_status("Watching 4 shards")
-        aws.table.wait_for(lambda: len(aws.signed_by("GetRecords")) >= 2)
+        eventually(lambda: len(aws.signed_by("GetRecords")) >= 2)
         aws.accounts.refuses.add("AssumeRole")
-        aws.table.wait_for(lambda: len(refused(aws)) > 2)
+        eventually(lambda: len(refused(aws)) > 2)
         program.end()
     said = "\n".join(program.err)
     for keys in aws.accounts.issued.values():

@@ -102,26 +102,6 @@ def test_a_role_that_may_not_be_assumed_is_named(
     assert f"{role}); allow sts:AssumeRole on it to the caller" in line
 
 
-def test_a_clock_that_is_off_is_said(server: Canned, capsys: pytest.CaptureFixture[str]) -> None:
-    server.error(
-        "InvalidSignatureException",
-        "Signature expired: 20261122T023000Z is now earlier than 20261122T025500Z "
-        "(20261122T030000Z - 5 min.)",
-    )
-    assert said(capsys, "shards", ARN).endswith("this clock is 30 min behind AWS's; set it")
-
-
-@pytest.mark.parametrize("status", [403, 502, 200])
-def test_a_proxys_page_is_named_as_one(
-    server: Canned, capsys: pytest.CaptureFixture[str], status: int
-) -> None:
-    server.page(status, "<html><title>Blocked</title></html>", Via="1.1 gate")
-    line = said(capsys, "shards", ARN)
-    assert f"HTTP {status} with a page (" in line
-    assert "Server: squid/5.7, Via: 1.1 gate) instead of an answer" in line
-    assert "<html>" not in line
-
-
 def test_an_endpoint_for_streams_only_says_which_variables_to_set(
     server: Canned, capsys: pytest.CaptureFixture[str]
 ) -> None:

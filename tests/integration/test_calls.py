@@ -48,12 +48,6 @@ def test_functions_are_called_in_the_order_given_beside_handlers(
     assert program.out == ["note a", "hello", "sell INSERT", "note a", "hello", "sell MODIFY"]
 
 
-def test_a_handlers_option_is_in_the_help_and_reaches_it(sim: Simulator, place: Path) -> None:
-    assert run(*ALL, "--greeting", "hi", env=sim.environment, cwd=place).out == ["hi", "hi"]
-    listed = run("--help", "handlers", env={}, cwd=place).out
-    assert any("--greeting WORD" in line and "what to say, at 100%" in line for line in listed)
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -73,18 +67,3 @@ def test_a_function_that_cannot_be_called_is_refused(
     assert program.status == 2
     assert words in program.err[-1]
     assert program.out == []
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--gripe=new"], "unknown --gripe; did you mean --grep?"),
-        (["-z"], "unknown -z; --help lists the options"),
-        (["--frum", "2h"], "did you mean --from?"),
-        (["--batch-size", "3"], "--batch-size is a setting of --lambda"),
-    ],
-)
-def test_what_is_no_option_is_told_the_nearest(options: list[str], words: str) -> None:
-    program = run("orders", *options, env={"AWS_DEFAULT_REGION": "us-east-1"})
-    assert program.status == 2
-    assert words in program.err[-1]

@@ -97,14 +97,6 @@ def test_a_table_without_a_stream_is_told_how_to_get_one(sim: Simulator) -> None
     assert "aws dynamodb update-table --table-name orders" in program.err[-1]
 
 
-def test_no_permission_is_told_what_the_role_needs() -> None:
-    with Simulator(table="orders") as guarded:
-        guarded.set_faults(auth_error="AccessDeniedException")
-        program = run(guarded.stream_arn, env=guarded.environment)
-    assert program.status == 3
-    assert "dynamodb:DescribeStream" in program.err[-1] or "DescribeStream" in program.err[-1]
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -124,40 +116,6 @@ def test_a_checkpoint_that_cannot_be_used_is_refused_and_left_as_it_was(
     assert program.status == 2
     assert words in program.err[-1]
     assert file.read_text() == text
-
-
-def test_an_unwritable_checkpoint_is_said_before_the_first_record(
-    sim: Simulator, tmp_path: Path
-) -> None:
-    folder = tmp_path / "state.json"
-    folder.mkdir()
-    arguments = ["orders", "--from", "trim-horizon", "-pj", "--checkpoint", str(folder)]
-    program = run(*arguments, env=sim.environment)
-    assert program.status == 2
-    assert program.out == []
-
-
-def test_a_failing_handler_is_told_and_the_watch_goes_on(sim: Simulator, tmp_path: Path) -> None:
-    folder = tmp_path / "handlers"
-    folder.mkdir()
-    (folder / "fails.py").write_text("def handle(record):\n    raise ValueError('no good')\n")
-    start = ["orders", "--from", "trim-horizon", "--no-follow", "--fails", "-pj"]
-    program = run(*start, env=sim.environment, cwd=tmp_path)
-    assert program.status == 1
-    assert len(program.out) == 20
-    # Told once with its place, and how often it came again.
-    (told,) = (line for line in program.err if "ValueError: no good" in line)
-    assert told.endswith("fails.py:2")
-    assert (
-        sum("same error \N{MULTIPLICATION SIGN}19 (ValueError at" in line for line in program.err)
-        == 1
-    )
-    assert not any("Traceback" in line for line in program.err)
-    verbose = run(*start, "-v", env=sim.environment, cwd=tmp_path)
-    assert any("Traceback" in line for line in verbose.err)
-    stopped = run(*start, "--on-error", "stop", env=sim.environment, cwd=tmp_path)
-    assert stopped.status == 1
-    assert len(stopped.out) == 1
 
 
 def test_several_handlers_run_in_the_order_they_were_chosen(sim: Simulator, tmp_path: Path) -> None:
@@ -212,25 +170,6 @@ def test_a_locale_without_utf8_writes_utf8_to_a_pipe(sim: Simulator) -> None:
             env={**odd.environment, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
         )
     assert program.out[0].endswith("pk=Grüße 🎈")
-
-
-def test_help_lists_the_handlers_found_with_their_first_lines(tmp_path: Path) -> None:
-    folder = tmp_path / "handlers"
-    folder.mkdir()
-    (folder / "mine.py").write_text('"""Do 100% of it."""\n')
-    program = run("--help", env={}, cwd=tmp_path)
-    assert program.status == 0
-    text = "\n".join(program.out)
-    assert "Do 100% of it." in text
-    assert "ready for jq" in text.replace("\n", " ").replace("  ", "")
-
-
-def test_the_demo_shows_the_shops_changes_and_ends_with_totals() -> None:
-    program = run("demo", "--seconds", "1", env={})
-    assert program.status == 0
-    assert len(program.out) == 60
-    assert {line.split(" - ")[1].strip() for line in program.out} == {"INSERT", "MODIFY", "REMOVE"}
-    assert program.err[-1].startswith("Done: 60 records")
 
 
 def test_ctrl_c_ends_the_demo(tmp_path: Path) -> None:

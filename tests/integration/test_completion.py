@@ -164,35 +164,6 @@ def test_a_tab_completes(keyboard: Keyboard, typed: str) -> None:
     assert keyboard.completed(typed) == COMPLETED[typed]
 
 
-def answered(place: Path, line: str, program: str) -> str:
-    """Returns what a program prints at a TAB behind a line, and then to standard output."""
-    asks = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_STDOUT_FILENAME": "told"}
-    asks |= {"COMP_LINE": line, "COMP_POINT": str(len(line))}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=place,
-        env=environment(place) | asks,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return (place / "told").read_text() + done.stdout
-
-
-def test_a_tab_imports_neither_boto3_nor_the_rest_that_watching_takes(place: Path) -> None:
-    program = (
-        "import sys\nfrom watcher.cli import main\n"
-        "try:\n    main([])\nexcept SystemExit:\n"
-        "    print('', *{name.partition('.')[0] for name in sys.modules})"
-    )
-    for typed, offered in (("--big", "--big-orders"), ("--color=al", "--color=always")):
-        told, *modules = answered(place, f"watcher orders {typed}", program).split()
-        assert told.rpartition("=")[2] == offered.rpartition("=")[2]
-        assert "watcher" in modules
-        assert not {*modules} & {"boto3", "botocore", "urllib3", "dateutil", "pyspark"}
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_has_a_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0

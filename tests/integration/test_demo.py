@@ -3,13 +3,11 @@
 import itertools
 import signal
 import socket
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
 
 from tests.integration.test_readme import reached, shop
 from tests.support.program import Program, run
@@ -30,18 +28,6 @@ def stream(streams: Any) -> dict[str, Any]:
     answer = streams.describe_stream(StreamArn=found["StreamArn"])
     described: dict[str, Any] = answer["StreamDescription"]
     return described
-
-
-@pytest.mark.proof
-def test_its_orders_have_split_and_rotated(stream: dict[str, Any]) -> None:
-    shards = {shard["ShardId"]: shard for shard in stream["Shards"]}
-    parents = [shard.get("ParentShardId") for shard in shards.values()]
-    assert parents[0] is None and len(shards) >= 5
-    assert parents[1] == parents[2] == next(iter(shards))
-    assert parents[3:5] == [*shards][1:3]
-    for shard in shards.values():
-        numbers = shard["SequenceNumberRange"]
-        assert ("EndingSequenceNumber" in numbers) == (shard["ShardId"] in parents)
 
 
 def test_every_change_of_an_item_is_in_one_line_of_shards(
@@ -78,42 +64,6 @@ def records(
         found += page["Records"]
         iterator = page.get("NextShardIterator")
     return found
-
-
-def test_it_reads_from_every_kind_of_position(streams: Any, stream: dict[str, Any]) -> None:
-    first = stream["Shards"][0]["ShardId"]
-    every = records(streams, stream, first, ShardIteratorType="TRIM_HORIZON")
-    number = every[35]["dynamodb"]["SequenceNumber"]
-    for kind, rest in (("AT_SEQUENCE_NUMBER", every[35:]), ("AFTER_SEQUENCE_NUMBER", every[36:])):
-        position = {"ShardIteratorType": kind, "SequenceNumber": number}
-        assert records(streams, stream, first, **position) == rest
-    assert records(streams, stream, first, ShardIteratorType="LATEST") == []
-    # Thirty orders stood there long ago; a release and a hand touched twenty of them since.
-    for age, older in ((timedelta(hours=1), 30), (timedelta(minutes=12), 51)):
-        at = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": datetime.now(UTC) - age}
-        assert records(streams, stream, first, **at) == every[older:]
-    with pytest.raises(ClientError, match="ResourceNotFound"):
-        records(
-            streams, stream, "shardId-00000001795330388569-00000000", ShardIteratorType="LATEST"
-        )
-    stream["StreamArn"] += "1"
-    with pytest.raises(ClientError, match="ResourceNotFound"):
-        records(streams, stream, first, ShardIteratorType="LATEST")
-
-
-@pytest.mark.proof
-def test_what_was_undone_in_it_is_undone(
-    streams: Any, shop: dict[str, str], tmp_path: Path
-) -> None:
-    words = ("--from", "2h", "--until", "18m", "--key", "PK=user-5", "--only", "modify")
-    planned = run("undo", "orders", *words, "--plan", "plan.jsonl", env=shop, cwd=tmp_path)
-    assert planned.status == 0, planned.err
-    done = run("undo", "--apply", "plan.jsonl", env=shop, cwd=tmp_path)
-    assert done.status == 0, done.err
-    item = boto3.client("dynamodb").get_item(
-        TableName="orders", Key={"PK": {"S": "user-5"}, "SK": {"S": "order-5"}}
-    )["Item"]
-    assert item["total"] == {"N": "150"} and "by" not in item
 
 
 def test_what_the_demo_says_to_undo_is_there_and_a_killed_one_leaves_no_shop_behind(

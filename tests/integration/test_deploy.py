@@ -131,18 +131,6 @@ def test_no_container_is_root_or_writes_to_its_disk() -> None:
     assert TASK["readonlyRootFilesystem"]
 
 
-def test_a_standby_can_be_placed_and_replaced() -> None:
-    assert DEPLOYMENT["replicas"] == 2
-    assert all(
-        each["whenUnsatisfiable"] == "ScheduleAnyway" for each in POD["topologySpreadConstraints"]
-    )
-    assert DEPLOYMENT["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
-    labels = DEPLOYMENT["template"]["metadata"]["labels"]
-    assert DEPLOYMENT["selector"]["matchLabels"] == labels
-    assert KUBERNETES["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
-    assert POD["serviceAccountName"] == KUBERNETES["ServiceAccount"]["metadata"]["name"]
-
-
 # What their own schemas and linters say
 
 
@@ -221,18 +209,6 @@ def test_every_query_is_promql_about_metrics_that_there_are() -> None:
 
 
 # What it may call
-
-
-def test_the_roles_and_the_page_are_of_the_same_account_and_port() -> None:
-    role = KUBERNETES["ServiceAccount"]["metadata"]["annotations"]["eks.amazonaws.com/role-arn"]
-    assert role == ECS["taskRoleArn"]
-    assert "111122223333" in role and CONTAINER["env"] == [
-        {"name": "AWS_REGION", "value": "eu-west-1"}
-    ]
-    variables = dict(re.findall(r"(WATCHER_\w+)=(\w+)", (ROOT / "docs" / "deploy.md").read_text()))
-    assert (
-        variables.items() >= {"WATCHER_PRINT_JSON": "1", "WATCHER_METRICS_PORT": f"{PORT}"}.items()
-    )
 
 
 POLICY = json.loads((DEPLOY / "policy.json").read_text())

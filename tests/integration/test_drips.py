@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.simulator import Simulator
-from tests.support.program import PATIENCE, Program, run
+from tests.support.eventually import eventually
+from tests.support.program import Program, run
 
 pytestmark = pytest.mark.proof
 
@@ -48,7 +49,7 @@ def test_a_listing_that_drips_holds_up_neither_delivery_nor_sigterm(
         program.wait_for_status("Watching")
         sim.fail_next("DescribeStream", "drip", times=NEVER_ENDING)
         described = sim.calls["DescribeStream"]
-        sim.wait_for(lambda: sim.calls["DescribeStream"] > described, PATIENCE)
+        eventually(lambda: sim.calls["DescribeStream"] > described)
         for count in range(1, 11):
             sim.write("a")
             program.wait_for_lines(count)
@@ -73,7 +74,7 @@ def test_a_first_listing_without_an_end_ends_at_once_with_sigterm(
     # The timeout is for observers.
     options = ("--stop-timeout", "600")
     with Program("orders", *options, env=sim.environment | patient) as program:
-        sim.wait_for(lambda: sim.calls["DescribeStream"] > 5, PATIENCE)
+        eventually(lambda: sim.calls["DescribeStream"] > 5)
         assert program.end(signal.SIGTERM) == 0
 
 
@@ -112,5 +113,5 @@ def test_a_read_that_drips_does_not_hold_up_ctrl_c_of_a_command_that_reads_to_an
 ) -> None:
     sim.fail_next("GetRecords", "drip", times=NEVER_ENDING)
     with Program(*words, env=sim.environment | patient) as program:
-        sim.wait_for(lambda: sim.calls["GetRecords"] > 1, PATIENCE)
+        eventually(lambda: sim.calls["GetRecords"] > 1)
         assert program.end(signal.SIGINT) == 130

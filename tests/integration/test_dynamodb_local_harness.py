@@ -5,13 +5,13 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.support import dynamodb_local as harness
 from tests.support.dynamodb_local import JVM, SCRIPT, DynamoDBLocal, MissingPart
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.proof
 
@@ -22,13 +22,6 @@ def is_running(pid: int) -> bool:
     """Say whether a process still runs; a zombie, which only waits for its parent, does not."""
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
     return state.stdout.strip()[:1] not in ("", "Z")
-
-
-def ends(pid: int) -> bool:
-    deadline = time.monotonic() + 60
-    while is_running(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not is_running(pid)
 
 
 def test_a_stopped_server_answers_no_more(fresh_dynamodb_local: DynamoDBLocal) -> None:
@@ -44,7 +37,7 @@ def test_a_stopped_jvm_ends() -> None:
     jvm = JVM()
     assert is_running(jvm.process.pid)
     jvm.stop()
-    assert ends(jvm.process.pid)
+    eventually(lambda: not is_running(jvm.process.pid))
 
 
 # A forked child, as a shard process is, has a copy of everything its parent has open.
@@ -68,7 +61,7 @@ def test_no_jvm_survives_a_killed_owner() -> None:
         assert is_running(jvm)
         try:
             owner.kill()
-            assert ends(jvm)
+            eventually(lambda: not is_running(jvm))
         finally:
             os.killpg(owner.pid, signal.SIGKILL)
 

@@ -91,23 +91,6 @@ def test_a_filter_that_cannot_be_is_refused_in_one_line(
     assert words in program.err[-1]
 
 
-def test_a_program_filters_with_the_same_words(sim: Simulator) -> None:
-    seen: list[tuple[str, str]] = []
-    totals = watch(
-        "orders",
-        [lambda record: seen.append((record.event_name, record.key["pk"]))],
-        start="trim_horizon",
-        follow=False,
-        only="modify",
-        key={"pk": "c"},
-        filters=[{"dynamodb": {"NewImage": {"total": {"N": [12]}}}}],
-        region="us-east-1",
-        endpoint_url=sim.endpoint,
-    )
-    assert seen == [("MODIFY", "c")]
-    assert (totals.records, totals.filtered) == (1, 6)
-
-
 def test_a_program_with_threads_filters_too_and_its_variables_count_as_they_are_now(
     sim: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

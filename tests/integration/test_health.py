@@ -7,7 +7,6 @@ import http.client
 import os
 import re
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +15,7 @@ import pytest
 
 from tests.integration.test_metrics import url, worker
 from tests.simulator import Simulator
+from tests.support.eventually import eventually
 from tests.support.program import Program
 
 pytestmark = pytest.mark.proof
@@ -69,14 +69,13 @@ def ask(program: Program, path: str, method: str = "GET") -> Answer:
 
 def wait_for(program: Program, path: str, status: int, text: str = "") -> None:
     """Until it answers this, with a text like that, whatever it says before."""
-    end = time.monotonic() + 60
-    while True:
+
+    def answers() -> bool:
         found = ask(program, path)
         said = re.sub(r"for \d+ s|shardId-[\w-]+", "…", found.text)
-        if found.status == status and fnmatch.fnmatch(said, text or "*"):
-            return
-        assert time.monotonic() < end, found
-        time.sleep(0.05)
+        return found.status == status and fnmatch.fnmatch(said, text or "*")
+
+    eventually(answers, told=lambda: ask(program, path))
 
 
 def test_probes_of_a_program_that_is_stopped_hung_and_refused(

@@ -92,6 +92,7 @@ def troubles(stream: PlayedStream, clock: Timeline) -> None:
     throttled = TransientError("slow down", throttled=True)
     clock.at(1, lambda: stream.read_errors.extend([throttled, TransientError("500")] * 3))
     clock.at(1, lambda: stream.listing_errors.extend([TransientError("reset")] * 3))
+    clock.at(25, stream.listing_errors.clear)  # the client tries a first listing again
     a_split(stream, clock)
 
 

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulator import Simulator
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.proof
 
@@ -255,7 +255,7 @@ def started(*words: str) -> Iterator[subprocess.Popen[bytes]]:
         yield made
         made.terminate()
         assert made.wait(60) is not None
-        wait_for(lambda: not _members(made.pid), 30)
+        eventually(lambda: not _members(made.pid))
     finally:
         with suppress(ProcessLookupError):
             os.killpg(made.pid, signal.SIGKILL)
@@ -266,14 +266,6 @@ def _members(group: int) -> list[str]:
     """The processes of a group."""
     found = subprocess.run(["pgrep", "-g", str(group)], capture_output=True, text=True, check=False)
     return found.stdout.split()
-
-
-def wait_for(condition: object, seconds: float = 90) -> None:
-    assert callable(condition)
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.1)
 
 
 def answered(port: int) -> tuple[str, int]:
@@ -297,7 +289,7 @@ def wait_for_workers(port: int, count: int, other_than: frozenset[str] = frozens
             whole.add(pid)
         return len(whole) >= count
 
-    wait_for(asked)
+    eventually(asked)
     return whole
 
 

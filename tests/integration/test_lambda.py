@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.simulator import Simulator
+from tests.support.eventually import eventually
 from tests.support.program import Program, run
 
 # Notes each event; fails on a batch with an item of POISON.
@@ -171,7 +172,7 @@ def test_retries_for_ever_end_with_the_watch(sim: Simulator, place: Path) -> Non
     (place / "poison").write_text("k0")
     options = [*ALL, "--lambda", "app.handler", "--retries", "-1", "--checkpoint", "state.json"]
     with Program(*options, env=sim.environment, cwd=place) as program:
-        sim.wait_for(lambda: len(keys(place)) >= 3, timeout=150)
+        eventually(lambda: len(keys(place)) >= 3)
         assert program.end(signal.SIGTERM) == 0
     assert any("has not processed 8 records of shardId-" in line for line in program.err)
     (place / "poison").unlink()

@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import random
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from datetime import UTC, datetime
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 from tests.support.dynamodb_local import DynamoDBLocal
-from tests.support.moto_server import moto_server
 from tests.support.moto_server import patient_leases as patient_leases
 from watcher import watch
 from watcher.aws.config import AwsConfig
 from watcher.aws.lease_table import LeaseRecord, LeaseTable
 from watcher.errors import CheckpointError, UsageError
-from watcher.streams.checkpoint_format import Token, TokenShard, all_from_json, encode_all
+from watcher.streams.checkpoint_format import Token, TokenShard, encode_all
 
-ROOT = Path(__file__).parents[2]
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-21T08:00:00.000"
 
 
 pytestmark = pytest.mark.usefixtures("patient_leases")
-
-
-@pytest.fixture(scope="module")
-def moto() -> Iterator[str]:
-    with moto_server() as url:
-        yield url
 
 
 @pytest.fixture
@@ -44,17 +32,6 @@ def table(dynamodb_local: DynamoDBLocal, monkeypatch: pytest.MonkeyPatch) -> Lea
     for name, value in dynamodb_local.environment.items():
         monkeypatch.setenv(name, value)  # AWS_ENDPOINT_URL is gone by
     return opened()
-
-
-@pytest.fixture(params=["DynamoDB Local", "moto"])
-def either(
-    request: pytest.FixtureRequest, table: LeaseTable, monkeypatch: pytest.MonkeyPatch
-) -> Any:
-    """A boto3 client for the place that the environment names."""
-    if request.param == "moto":
-        monkeypatch.setenv("AWS_ENDPOINT_URL", request.getfixturevalue("moto"))
-    with closing(boto3.client("dynamodb")) as client:
-        yield client
 
 
 def opened(name: str = "a/b") -> LeaseTable:
@@ -98,21 +75,6 @@ def test_a_token_of_thousands_of_shards_fits(
     key = {"name": {"S": "a/b"}}
     item = dynamodb_local.client().get_item(TableName="lease-table", Key=key)["Item"]
     assert ("token" in item) == (shards < 50), "text, as long as it is small"
-
-
-@pytest.mark.parametrize(("form", "shards"), [("0.2-item", 8), ("0.2-item-zlib", 100)])
-def test_an_item_of_an_earlier_version_is_read(either: Any, form: str, shards: int) -> None:
-    item = json.loads((ROOT / "tests/fixtures/checkpoints" / f"{form}.json").read_text())
-    if "token_zlib" in item:
-        item["token_zlib"] = {"B": base64.b64decode(item["token_zlib"]["B"])}
-    opened()
-    either.put_item(TableName="lease-table", Item=item)
-    found = opened("orders").get()
-    assert found is not None
-    assert (found.holder, found.counter, found.seconds) == ("host:7:0a1b2c3d", 41, 6.0)
-    (stored,) = all_from_json(found.token)
-    assert len(stored.shards) == shards
-    assert stored.saved_at == datetime(2026, 11, 22, 18, tzinfo=UTC)
 
 
 def test_one_that_no_item_holds_is_refused(table: LeaseTable) -> None:

@@ -94,23 +94,6 @@ def test_it_ends_where_its_terminal_is_gone(
     assert [each["iterator_type"] for each in shards] == ["after_sequence"] * 2
 
 
-def test_a_watch_whose_process_is_killed_is_an_error(sim: Simulator) -> None:
-    with Terminal(*WATCH, env=sim.environment) as terminal:
-        sees(terminal, "30 changes")
-        pid = terminal.process.pid
-        (watch,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        os.kill(int(watch), signal.SIGKILL)
-        assert terminal.end() == 1
-    assert any("error: the watch's process ended unexpectedly" in line for line in terminal.shown)
-
-
-def test_what_a_watch_can_not_be_is_said_when_the_view_has_gone(sim: Simulator) -> None:
-    words = [each if each != "orders" else "missing" for each in WATCH]
-    with Terminal(*words, env=sim.environment) as terminal:
-        assert terminal.end() == 3
-    assert any("error:" in line and "missing" in line for line in terminal.shown)
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -92,7 +92,7 @@ def test_a_watchs_lines_name_stream_shard_and_observer(sim: Simulator, tmp_path:
         (("streams", *NOWHERE), 3, ""),
         (("shards", "orders", *NOWHERE), 3, ""),
         (("replay", "/nowhere", "--print-json"), 2, "can't read /nowhere"),
-        (("demo", "--seconds", "long"), 2, "--seconds long is not a number"),
+        (("demo", "--seconds", "long"), 2, "--seconds long: give a duration"),
     ],
 )
 def test_the_last_line_is_the_error_with_its_exit_status(

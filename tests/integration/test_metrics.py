@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import socket
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.simulator import Simulator
+from tests.support.eventually import eventually
 from tests.support.program import Program, run
 from watcher.version import install
 
@@ -51,11 +51,15 @@ def scrape(address: str) -> Series:
     return found
 
 
-def wait_for(address: str, condition: Callable[[Series], bool], seconds: float = 40.0) -> Series:
-    end = time.monotonic() + seconds
-    while not condition(found := scrape(address)):
-        assert time.monotonic() < end, found
-        time.sleep(0.1)
+def wait_for(address: str, condition: Callable[[Series], bool]) -> Series:
+    found: Series = {}
+
+    def holds() -> bool:
+        found.clear()
+        found.update(scrape(address))
+        return condition(found)
+
+    eventually(holds, told=lambda: found)
     return found
 
 
@@ -136,10 +140,7 @@ def test_the_exporter_ends_with_the_manager_however_that_ends(sim: Simulator, nu
         assert is_open(address)
         program.process.send_signal(number)
         program.process.wait(60)
-        end = time.monotonic() + 60
-        while is_open(address):
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        eventually(lambda: not is_open(address))
         # Nothing of ours has the program's output open any more.
         assert program.wait() in (0, -number)
 

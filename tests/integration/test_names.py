@@ -10,7 +10,7 @@ import pytest
 
 from tests.simulator import Simulator
 from tests.support.program import run
-from watcher import Stream, cli, history, watch
+from watcher import Stream, cli, watch
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.tables import TableItems
@@ -85,20 +85,6 @@ def test_without_describe_table_everything_works_by_the_tables_name(
     assert f"DescribeTable is not allowed; ListStreams names {simulator.stream_arn}" in program.err
 
 
-def test_streams_takes_a_tables_arn(
-    simulator: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    simulator.add_table("orders-2")
-    for name, value in simulator.environment.items():
-        monkeypatch.setenv(name, value)
-    assert cli.main(["streams", "--table", simulator.table_arn]) == 0
-    (line,) = capsys.readouterr().out.splitlines()
-    assert line.split("\t")[2] == simulator.stream_arn
-    other = simulator.table_arn.replace("123456789012", ELSEWHERE)
-    assert cli.main(["streams", "--table", other]) == 0
-    assert capsys.readouterr().out == ""
-
-
 @pytest.mark.parametrize("naming", ["alternator", "alternator-kcl"])
 def test_alternators_names_are_taken_as_they_are(naming: str) -> None:
     with Simulator(naming=naming, shards=3) as sim:
@@ -121,16 +107,6 @@ def test_alternators_table_is_found_behind_its_stream(naming: str) -> None:
             assert asked.table.name == "orders"
             items = TableItems(connection, asked.arn, StreamsClient(connection).table)
             assert [*items.describe().types] == ["pk"]
-
-
-def test_an_alternators_items_are_told_by_its_streams_id() -> None:
-    with Simulator(naming="alternator") as sim:
-        sim.set_faults(table_arns="refused", at_timestamp=False)
-        sim.write("a", 2)
-        place = {"region": "us-east-1", "endpoint_url": sim.endpoint}
-        told = history(sim.stream_arn, key={"pk": "a"}, **place)
-        assert list(map(version, told)) == [1, 2]
-        assert told.now is not None
 
 
 def test_alternators_next_stream_is_found(caplog: pytest.LogCaptureFixture) -> None:
@@ -161,21 +137,6 @@ def test_tags_choose_tables_however_their_streams_are_called(naming: str) -> Non
         assert list(map(version, seen)) == [1, 2]
         with pytest.raises(StreamError, match="is let through by its tags"):
             watch("*", [seen.append], tags=["env=no"], **options)
-
-
-def test_a_deleted_table_has_no_tags_and_keeps_no_other_from_being_found() -> None:
-    with Simulator() as sim:
-        sim.add_table("a-deleted-one")  # whose stream is listed for a day: the first to be asked
-        sim.write("a", 2)
-        sim.fail_next("ListTagsOfResource", "ResourceNotFoundException")
-        session = boto3.Session("any", "any", region_name="us-east-1")
-        tables = session.client("dynamodb", endpoint_url=sim.endpoint)
-        tables.tag_resource(ResourceArn=sim.table_arn, Tags=[{"Key": "env", "Value": "prod"}])
-        tables.close()
-        program = run("--tag", "env", "--from", "1h", "--no-follow", "-pj", env=sim.environment)
-        assert (program.status, len(program.out)) == (0, 2)
-        connection = AwsConfig("us-east-1", endpoint_url=sim.endpoint)
-        assert StreamsClient(connection).tags("deleted") == {}  # as Alternator's are asked for
 
 
 def test_a_service_without_tags_is_said_in_one_line() -> None:

@@ -224,7 +224,7 @@ def test_an_item_is_shown_as_it_is_steers_nothing_and_is_redacted(
 
 def test_every_handler_there_is_was_tried() -> None:
     tried = {word[2:].replace("-", "_") for command in TABLE for word in command.split()}
-    # Of these, tests below.
+    # A topic has its test with the redaction.
     assert set(handler_modules.find()) - tried == {"kafka", "sqs"}
 
 

@@ -12,13 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 from tests.simulator import Simulator
 from tests.support import program, trails
 from tests.support.hand_clock import HandClock
-from tests.support.moto_server import moto_server
 from tests.support.secret import (
     BY_VALUE,
     EVERYTHING,
@@ -122,26 +120,6 @@ def test_callers_are_found_by_the_key_that_nobody_sees(
 ) -> None:
     status, out, err = run(*command, "--who", "AWSLogs", "--redact", "pk=hash")
     assert status == 0 and "role/api" in out, err
-
-
-def test_a_path_that_is_nowhere_is_told(there: Simulator) -> None:
-    _, _, err = run("watch", "orders", *WATCH, "--print-summary", "--redact", "gone,emial=drop")
-    assert "Found nothing to redact at emial=drop\n" in err
-
-
-def test_a_queue_gets_nothing_of_it(there: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    with moto_server() as url:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", url)
-        queue = boto3.client("sqs")
-        for name, redact in (("paths", EVERYTHING), ("values", BY_VALUE)):
-            place = queue.create_queue(QueueName=name)["QueueUrl"]
-            status, out, err = run("watch", "orders", *WATCH, "--sqs", name, "-v", *redact)
-            assert status == 0, err
-            got = queue.receive_message(
-                QueueUrl=place, MaxNumberOfMessages=10, MessageAttributeNames=["All"]
-            )
-            assert json.dumps(got).count("seen-2") == 1
-            refuse_traces(json.dumps(got).encode(), out.encode(), err.encode())
 
 
 def test_a_topic_gets_nothing_of_it(there: Simulator) -> None:

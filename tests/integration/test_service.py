@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.simulator import Simulator
+from tests.support.eventually import eventually
 from watcher import HandlerError
 
 pytestmark = pytest.mark.proof
@@ -47,13 +48,6 @@ def place(tmp_path: Path, sim: Simulator, monkeypatch: pytest.MonkeyPatch) -> Pa
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *sys.path[1:]]))
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def run(*words: str, seconds: float = 60) -> str:
@@ -111,9 +105,9 @@ def test_readyz_of_fastapi_turns_red_when_the_watch_dies(
         return answer.status_code, answer.text
 
     with pytest.raises(HandlerError), testclient.TestClient(changes_api.app) as client:
-        wait_for(lambda: status(client) == (200, "ok"))
+        eventually(lambda: status(client) == (200, "ok"))
         doomed.write("poison")
-        wait_for(lambda: status(client)[1].startswith("the watch has ended: "))
+        eventually(lambda: status(client)[1].startswith("the watch has ended: "))
         assert status(client)[0] == 503
 
 
@@ -122,21 +116,13 @@ def test_a_program_ends_when_its_watch_dies(doomed: Simulator) -> None:
         [sys.executable, "in_a_thread.py"], stderr=subprocess.PIPE, text=True
     ) as program:
         try:
-            wait_for(lambda: doomed.calls["GetRecords"] > 0)
+            eventually(lambda: doomed.calls["GetRecords"] > 0)
             doomed.write("poison")
             assert program.wait(60) == 1
             assert program.stderr is not None
             assert "HandlerError" in program.stderr.read()
         finally:
             program.kill()
-
-
-def test_a_program_ends_when_its_stream_does(doomed: Simulator) -> None:
-    doomed.write("a")
-    doomed.disable_stream()
-    found: dict[str, Any] = {}
-    exec(Path("in_a_thread.py").read_text().replace("orders", doomed.stream_arn), found)
-    assert found["keys"] == [{"pk": "a"}]
 
 
 def test_gunicorn_replaces_a_worker_whose_watch_died(doomed: Simulator) -> None:

@@ -98,22 +98,6 @@ def test_few_reads_of_a_stream_that_is_pulled_are_throttled(
     assert pulled == written[: len(pulled)] and len(pulled) >= len(written) - 5
 
 
-def test_none_comes_only_where_there_is_nothing_though_reads_are_throttled(
-    simulator: Simulator,
-) -> None:
-    simulator.write("a", 40)
-    simulator.set_faults(shard_reads_per_second=1.0, max_records=2)
-    clock = Passing(simulator, writes=False)
-    made = Stream.over(client(simulator), simulator.stream_arn, "trim_horizon", clock=clock)
-    pulled = []
-    while (record := next(made)) is not None:
-        pulled.append(record)
-    assert len(pulled) == 40
-    before = clock.passed
-    assert next(made) is None
-    assert clock.passed - before < 3
-
-
 def test_a_shard_whose_turn_is_awaited_holds_up_no_other() -> None:
     with Simulator(table="orders", shards=2) as sim:
         for key in "abcdefgh":

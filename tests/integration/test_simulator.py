@@ -15,6 +15,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError, HTTPClientEr
 
 from tests.simulator import Simulator, judge
 from tests.support.dynamodb_local import DynamoDBLocal
+from tests.support.eventually import eventually
 
 START = 1_700_000_000.25
 HOUR = 3600.0
@@ -366,15 +367,6 @@ def test_a_page_holds_a_thousand_records_or_a_megabyte(sim: Simulator, client: A
     assert sizes == [1000, 2, 1, 1, 1]
 
 
-def test_the_last_page_of_a_closed_shard_can_be_an_empty_one(sim: Simulator, client: Any) -> None:
-    sim.set_faults(last_page_empty=True)
-    sim.write("a", 3)
-    sim.rotate()
-    page = read_from(sim, client)
-    last = client.get_records(ShardIterator=page["NextShardIterator"])
-    assert last["Records"] == [] and "NextShardIterator" not in last
-
-
 def test_pages_can_be_empty_though_records_follow(sim: Simulator, client: Any) -> None:
     sim.write("a", 3)
     with sim.faulty(empty_page_rate=1.0):
@@ -479,16 +471,6 @@ def test_a_lagging_listing_misses_a_child_and_shows_its_parent_open(
     ]
 
 
-def test_a_child_can_be_listed_before_its_parent(sim: Simulator, client: Any) -> None:
-    sim.set_faults(listing_lag=5, children_first=True)
-    (root,) = sim.open_shards
-    sim.rotate()
-    (grandchild,) = sim.rotate()
-    assert {shard["ShardId"] for shard in listed(sim, client)} == {root, grandchild}
-    sim.advance(5)
-    assert len(listed(sim, client)) == 3
-
-
 def test_trimmed_records_cannot_be_read(sim: Simulator, client: Any) -> None:
     written = sim.write("a", 5)
     it = iterator(sim, client)
@@ -499,39 +481,6 @@ def test_trimmed_records_cannot_be_read(sim: Simulator, client: Any) -> None:
         iterator(sim, client, kind="AFTER_SEQUENCE_NUMBER", SequenceNumber=written[1])
     assert numbers(read_from(sim, client)) == written[2:]
     assert len(sim.records) == 5 and sim.shards[0].records == 3
-
-
-def test_a_shard_can_be_trimmed_alone_and_dropped(sim: Simulator, client: Any) -> None:
-    (parent,) = sim.open_shards
-    sim.write("a", 2)
-    it = iterator(sim, client)
-    (child,) = sim.rotate()
-    sim.write("a", 2)
-    assert sim.trim(shard_id=parent) == 2 and len(listed(sim, client)) == 2
-    sim.drop_shard(parent)
-    assert [shard["ShardId"] for shard in listed(sim, client)] == [child]
-    for use in (
-        lambda: iterator(sim, client, parent),
-        lambda: client.get_records(ShardIterator=it),
-    ):
-        with pytest.raises(client.exceptions.ResourceNotFoundException):
-            use()
-    assert len(numbers(read_from(sim, client, child))) == 2
-
-
-def test_listed_streams_come_in_pages(sim: Simulator, client: Any) -> None:
-    arns = {sim.stream_arn} | {sim.add_table(f"table{n}") for n in range(4)}
-    assert sim.add_table("bare", shards=0) is None
-    sim.set_faults(list_page=2)
-    seen: set[str] = set()
-    more: dict[str, str] = {}
-    while True:
-        page = client.list_streams(**more)
-        seen |= {stream["StreamArn"] for stream in page["Streams"]}
-        if "LastEvaluatedStreamArn" not in page:
-            break
-        more = {"ExclusiveStartStreamArn": page["LastEvaluatedStreamArn"]}
-    assert seen == arns and sim.calls["ListStreams"] == 3
 
 
 def test_throttling_is_one_of_three_errors(sim: Simulator, client: Any) -> None:
@@ -573,11 +522,11 @@ def test_a_hanging_request_is_in_flight(sim: Simulator) -> None:
     sim.set_faults(hang_rate=1.0)
     with raw_connection(sim) as connection:
         connection.sendall(raw_request("ListStreams", b"{}"))
-        sim.wait_for(lambda: sim.in_flight == 1)
+        eventually(lambda: sim.in_flight == 1)
         connection.settimeout(0.05)
         with pytest.raises(TimeoutError):
             connection.recv(1)
-    sim.wait_for(lambda: sim.in_flight == 0)
+    eventually(lambda: sim.in_flight == 0)
 
 
 def test_a_shard_can_be_read_only_so_often(sim: Simulator, client: Any) -> None:

@@ -110,8 +110,3 @@ def test_a_program_works_as_written(text: str, capsys: pytest.CaptureFixture[str
     out = capsys.readouterr().out
     assert "19 write units, 1 conflicts" in out
     assert "restored" in out
-
-
-def test_every_file_that_it_links_to_is_there() -> None:
-    linked = re.findall(r"\]\((?!https?:|#)([^)#]+)", PAGE)
-    assert [name for name in linked if not (DOCS / name).exists()] == []

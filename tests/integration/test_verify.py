@@ -229,8 +229,3 @@ def test_what_can_not_be_compared_is_said_in_a_line(
     assert main(["verify", "orders", *shlex.split(words)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert text in line
-
-
-def test_every_file_that_it_links_to_is_there() -> None:
-    linked = re.findall(r"\]\((?!https?:|#)([^)#]+)", PAGE)
-    assert [name for name in linked if not (DOCS / name).exists()] == []

@@ -1,5 +1,6 @@
 """Two tables of Amazon's own DynamoDB Local, both written meanwhile: no difference is made up."""
 
+import itertools
 import random
 import subprocess
 import sys
@@ -92,11 +93,17 @@ def test_a_copy_that_is_a_little_behind_is_equal_while_both_are_written(
     for _ in range(200):
         orders.write()
     command = ["verify", "orders", "--with", "orders-copy"]
-    with beside(orders.write):
-        rotating = threading.Timer(1.0, fresh_dynamodb_local.rollover)  # during the comparison
-        rotating.start()
+    writes, rotated = itertools.count(), threading.Event()
+
+    def write_and_rotate() -> None:
+        orders.write()
+        if next(writes) == 5:
+            fresh_dynamodb_local.rollover()
+            rotated.set()
+
+    with beside(write_and_rotate):
         assert main(command) == 0, capsys.readouterr()
-        rotating.join()
+        assert rotated.is_set(), "during the comparison"
     assert capsys.readouterr().out.endswith(" items, 0 differ\n")
 
     orders.apply("orders-copy", "by-hand", {**key("by-hand"), "city": {"S": "Köln"}})

@@ -105,8 +105,3 @@ def test_an_undo_of_what_one_caller_has_written(capsys: pytest.CaptureFixture[st
 def test_a_program_works_as_written(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(text, "docs/who.md", "exec"), {})
     assert "certain role/release-112" in capsys.readouterr().out
-
-
-def test_every_file_that_it_links_to_is_there() -> None:
-    linked = re.findall(r"\]\((?!https?:|#)([^)#]+)", PAGE)
-    assert [name for name in linked if not (DOCS / name).exists()] == []

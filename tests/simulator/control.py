@@ -15,7 +15,6 @@ from .server import Server
 from .service import Call, Reply, Service
 
 _BULK = 2000  # changes written in one go: a reader waits no longer than for these
-_POLL_SECONDS = 0.02
 
 
 class ShardState(NamedTuple):
@@ -299,19 +298,6 @@ class Simulator:
     @property
     def in_flight(self) -> int:
         return 0 if self._server is None else self._server.in_flight
-
-    def wait_for(self, condition: Callable[[], bool], timeout: float = 120.0) -> None:
-        """Wait until the condition holds."""
-        end = time.monotonic() + timeout
-        while not condition():
-            if time.monotonic() > end:
-                raise TimeoutError(f"not within {timeout} s")
-            time.sleep(_POLL_SECONDS)
-
-    def wait_for_calls(self, operation: str, more: int = 1, timeout: float = 120.0) -> None:
-        """Wait until this operation was asked that many times from now on."""
-        goal = self.calls[operation] + more
-        self.wait_for(lambda: self.calls[operation] >= goal, timeout)
 
     # Reaching it
 

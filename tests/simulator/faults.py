@@ -32,7 +32,6 @@ class Faults:
     open_empty: int = 0  # so many reads of an open shard bring nothing before its records do
     closed_empty: int = 0  # so many reads of a closed shard bring nothing before its records do
     max_records: int = 1000
-    max_page_bytes: int = 1024 * 1024
     last_page_empty: bool = False  # a closed shard ends with an empty page, not with its records
 
     # Listings.
@@ -64,7 +63,6 @@ class Faults:
     shard_reads_per_second: float = 0.0
     describes_per_second: float = 0.0
     lists_per_second: float = 0.0
-    crc32: bool = False  # send x-amz-crc32, as AWS does (about 1 ms for a full page)
 
     def __post_init__(self) -> None:
         for field in fields(self):

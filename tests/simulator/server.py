@@ -7,7 +7,6 @@ import socket
 import struct
 import sys
 import threading
-import zlib
 from email.utils import formatdate
 from http.client import responses
 
@@ -73,12 +72,11 @@ class Server:
         now = self.service.date()
         if self._date[0] != now:
             self._date = (now, formatdate(now, usegmt=True))
-        crc = f"x-amz-crc32: {zlib.crc32(body)}\r\n" if self.service.faults.crc32 else ""
         return (
             f"HTTP/1.1 {status} {responses[status]}\r\n"
             f"Server: Simulator\r\nDate: {self._date[1]}\r\n"
             f"Content-Type: application/x-amz-json-1.0\r\nContent-Length: {len(body)}\r\n"
-            f"Connection: keep-alive\r\nx-amzn-RequestId: {self._requests:052X}\r\n{crc}\r\n"
+            f"Connection: keep-alive\r\nx-amzn-RequestId: {self._requests:052X}\r\n\r\n"
         ).encode()
 
 

@@ -28,6 +28,7 @@ _ODD_BODIES = {
 }
 _PAGE = b"<html><head><title>%d</title></head><body>caf\xe9, says the proxy</body></html>"
 _PLAIN_ERROR = b"<html><body><b>Http/1.1 Service Unavailable</b></body> </html>"
+_PAGE_BYTES = 1024 * 1024
 Parameters = dict[str, Any]
 
 
@@ -509,7 +510,7 @@ class Service:
 
     def _page(self, shard: Shard, index: int, limit: int) -> list[bytes]:
         bodies = shard.bodies[index : index + limit]
-        most = self.faults.max_page_bytes
+        most = _PAGE_BYTES
         if sum(map(len, bodies)) <= most:
             return bodies
         size = 0

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from tests.simulator import Simulator
 from tests.soak.account import Account, Run
 from tests.soak.program import Watch
+from tests.support.eventually import eventually
 
 KEYS = 500
 _WITHIN_SECONDS = 30.0
@@ -217,7 +218,4 @@ class Pair(Group):
         return [each for each in itertools.chain(*deaths) if each.delivery > TAKEOVER_SECONDS]
 
     def _await(self, condition: Callable[[], bool], complaint: str) -> None:
-        end = time.monotonic() + _WITHIN_SECONDS
-        while not condition():
-            assert time.monotonic() < end, complaint
-            time.sleep(0.02)
+        eventually(condition, told=lambda: complaint, seconds=_WITHIN_SECONDS)

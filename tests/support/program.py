@@ -23,13 +23,11 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 from unittest import mock
 
+from tests.support.eventually import PATIENCE, eventually
 from watcher.cli import main
 from watcher.formatting import style
 
 ROOT = Path(__file__).parents[2]
-
-PATIENCE = 150.0
-"""Seconds until what does not come is given up: a net, which a full machine must not reach."""
 
 
 class Killed(ABC):
@@ -119,10 +117,7 @@ class Program(Killed):
     def tell(self, number: int, timeout: float = PATIENCE) -> None:
         """Send a signal, and wait until it does not wait for the program any more."""
         self.process.send_signal(number)
-        end = time.monotonic() + timeout
-        while self._has_pending(number):
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        eventually(lambda: not self._has_pending(number), seconds=timeout)
 
     def _has_pending(self, number: int) -> bool:
         status = Path(f"/proc/{self.process.pid}/status").read_text()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.simulator import Simulator
-from tests.support.program import PATIENCE
+from tests.support.eventually import PATIENCE
 from tests.support.wire import shard_key
 from watcher.aws import deadline
 from watcher.aws.arns import place_of

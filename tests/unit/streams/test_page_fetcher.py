@@ -8,6 +8,7 @@ import pytest
 
 from tests.simulator import Simulator
 from tests.support.blocking_reader import BlockingReader
+from tests.support.eventually import eventually
 from tests.support.hand_clock import HandClock
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
@@ -40,7 +41,7 @@ def test_behind_a_full_page_the_next_is_asked_for_before_its_turn(
 
     for count, calls in ((2, 2), (2, 3), (1, 3), (0, 4)):
         assert sum(counts(reader.read())) == count
-        simulator.wait_for(partial(asked, calls))
+        eventually(partial(asked, calls))
 
 
 def test_where_others_read_too_nothing_is_asked_for_ahead(
