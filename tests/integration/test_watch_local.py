@@ -26,9 +26,10 @@ ITEM: dict[str, Any] = {
 
 
 def put(server: DynamoDBLocal, table: str, first: int, count: int) -> None:
+    client = server.client()
     for number in range(first, first + count):
         item = {"PK": {"S": f"k{number % 5}"}, "SK": {"S": f"{number:05}"}}
-        server.client().put_item(TableName=table, Item=item)
+        client.put_item(TableName=table, Item=item)
 
 
 def sort_keys(program: Program | Ran) -> list[str]:

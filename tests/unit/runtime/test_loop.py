@@ -659,6 +659,6 @@ class AnyHistory:
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_any_history_is_delivered_once_and_in_order(data: st.DataObject) -> None:
     AnyHistory(data).run()
