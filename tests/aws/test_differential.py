@@ -18,6 +18,7 @@ from watcher.aws.connect import for_worker
 from watcher.aws.fast_http import RequestTemplate
 from watcher.aws.model import AfterSequence, AtTime, Latest, Position, TrimHorizon
 from watcher.errors import TransientError, WatcherError
+from watcher.version import __version__
 
 from .certificates import inspected
 from .fake import FakeAWS, Seen
@@ -71,6 +72,8 @@ def test_each_call_is_sent_as_boto3_sends_it(logged_in: FakeAWS) -> None:
             iterator, _ = streams.get_iterator(arn, shard, position)
         streams.get_records(iterator)
         sent.append([what_matters(seen) for seen in aws.requests])
+        agents = {seen.headers["user-agent"] for seen in aws.requests}
+        assert all(f"watcher/{__version__}" in each for each in agents)
     aws.requests.clear()
     plain = by_boto3()
     by_boto3("dynamodb").describe_table(TableName="orders")

@@ -40,32 +40,26 @@ SLOW_EVERY_SECONDS = 60.0
 _calls = CallPool(most=256)
 
 
-def within(seconds: float, call: Callable[[], _Answer]) -> _Answer:
-    """Returns the call's answer. Raises its error, or TransientError after `seconds`.
-
-    A thread waits for a later answer, until botocore's read timeout.
-    """
-    (answer,) = _calls.start([call], few=0)
-    try:
-        if not wait([answer], seconds).done:
-            raise TransientError(f"no whole answer within {seconds:g} s", overdue=True)
-        return answer.result()
-    finally:
-        del answer  # else an error's frame would hold it, and its socket
-
-
 def with_deadline(
     operation: Callable[..., _Answer], *, seconds: float, before: Callable[[], object]
 ) -> Callable[..., _Answer]:
     """Returns an operation of botocore's client with a time limit for each whole call.
 
-    `before` is called first, outside of that time: the user may be asked for an MFA code there.
+    After it TransientError is raised, and a thread waits for the answer, until botocore's read
+    timeout. `before` is called first, outside of that time: the user may be asked for an MFA code
+    there.
     """
 
     @functools.wraps(operation)
     def call(**query: object) -> _Answer:
         before()
-        return within(seconds, functools.partial(operation, **query))
+        (answer,) = _calls.start([functools.partial(operation, **query)], few=0)
+        try:
+            if not wait([answer], seconds).done:
+                raise TransientError(f"no whole answer within {seconds:g} s", overdue=True)
+            return answer.result()
+        finally:
+            del answer  # else an error's frame would hold it, and its socket
 
     return call
 

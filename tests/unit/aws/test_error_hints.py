@@ -12,13 +12,11 @@ from tests.support.hand_clock import HandClock
 from watcher.aws import error_hints
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
-from watcher.aws.connect import connect, for_worker
+from watcher.aws.connect import connect
 from watcher.aws.error_mapping import to_watcher_error
-from watcher.aws.model import TrimHorizon
 from watcher.aws.retry import retry_at_start
 from watcher.aws.tables import TablesClient
 from watcher.errors import CredentialsError, StreamError, TransientError, UsageError
-from watcher.version import __version__
 
 
 def answer(
@@ -163,28 +161,6 @@ def test_a_streams_only_endpoint_says_what_to_set_for_tables(
         "watcher looks for tables at https://dynamodb.us-east-1.amazonaws.com, streams at "
         f"{simulator.endpoint}: set AWS_ENDPOINT_URL_DYNAMODB to"
     ) in str(caught.value)
-
-
-def test_every_request_says_the_version(simulator: Simulator) -> None:
-    connection = AwsConfig("us-east-1", endpoint_url=simulator.endpoint)
-    seen: list[str] = []
-    streams = StreamsClient(connection)
-
-    def look(request: Any, **_: Any) -> None:
-        seen.append(str(request.headers["User-Agent"]))
-
-    streams.api.meta.events.register("before-send", look)
-    list(streams.list_streams())
-    tables = TablesClient(connection)
-    tables.api.meta.events.register("before-send", look)
-    tables.describe("orders")
-    worker = for_worker(connection, simulator.stream_arn)
-    worker.get_iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
-    assert worker.shortcut is not None
-    call = worker.shortcut.call_of("GetRecords")
-    assert call is not None
-    assert all(f"watcher/{__version__}" in each for each in (*seen, call.headers["user-agent"]))
-    assert len(seen) == 2
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 import gc
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -234,13 +232,6 @@ def test_an_answer_that_drips_is_given_up_at_its_deadline(more: bytes) -> None:
         assert http.usable
 
 
-def test_an_answer_that_drips_and_ends_in_time_is_one() -> None:
-    with serving(OK) as server:
-        server.converse = dripping(0.001, OK)  # type: ignore[method-assign, assignment]
-        http = connections(server, Timeouts(20, 20, 20))
-        assert http.post(HEADERS, b"{}").wait() == Response(200, {"content-length": "2"}, b"ok")
-
-
 @pytest.mark.parametrize("kept", ["idle", "pending"])
 def test_a_circle_s_connections_are_closed_before_the_collector_ends_them(kept: str) -> None:
     """It ends what is older first, as a connection is that is used again, and warns of it."""
@@ -253,24 +244,6 @@ def test_a_circle_s_connections_are_closed_before_the_collector_ends_them(kept: 
         del owner
 
         gc.collect()  # a warning is an error
-
-
-def test_a_program_that_ends_with_open_connections_warns_of_none() -> None:
-    program = """
-import sys
-from watcher.aws.http import HTTPConnections, Timeouts
-client = HTTPConnections(sys.argv[1], ca_file="", timeouts=Timeouts(5, 5, 5))
-assert client.post({}, b"{}").wait()
-"""
-    with serving(OK, OK) as server:
-        url = f"http://127.0.0.1:{server.port}"
-        done = subprocess.run(
-            [sys.executable, "-X", "dev", "-c", program, url],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    assert not done.stderr
 
 
 def test_a_head_without_an_end_is_no_answer() -> None:
