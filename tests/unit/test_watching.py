@@ -157,21 +157,6 @@ def test_an_event_stops_it_in_any_thread(sim: RemoteSimulator, tmp_path: Path) -
     assert not any(judge(sim.records, seen))
 
 
-def test_an_event_stops_a_watch_that_waits_to_try_again(sim: RemoteSimulator) -> None:
-    stop, tries = threading.Event(), list[float]()
-    sim.write("a", 2)
-
-    def fail(record: Record) -> None:
-        tries.append(time.monotonic())
-        if len(tries) == 4:
-            stop.set()
-        raise ValueError
-
-    began = time.monotonic()
-    see(sim, fail, follow=True, stop=stop, stop_timeout=0.4, on_error="retry:1000")
-    assert len(tries) < 9 and time.monotonic() - began < 30
-
-
 def test_after_its_seconds_the_record_in_hand_has_the_stop_timeout(
     sim: RemoteSimulator, tmp_path: Path
 ) -> None:
@@ -678,24 +663,6 @@ def test_its_metrics_go_into_a_registry_of_the_programs_own(sim: RemoteSimulator
         with pytest.raises(ValueError, match="Duplicated"):
             registry.register(beside(sim, print).collector())
     assert sum(kinds) == 3
-
-
-def test_health_tells_the_end_as_soon_as_its_error_is_known(
-    sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The thread that the watch ran in may still have to log it."""
-
-    def fail(record: Record) -> None:
-        raise ValueError("no such customer")
-
-    told = threading.Event()
-    monkeypatch.setattr("watcher.watching.logger.error", lambda text: told.wait(60))
-    with pytest.raises(HandlerError), beside(sim, fail, on_error="stop") as made:
-        sim.write("a", 1)
-        until(lambda: made.error)
-        (line,) = made.health()
-        assert "no such customer" in line
-        told.set()
 
 
 @pytest.mark.parametrize("units", ["5", 0, -1.0, float("nan")])

@@ -207,21 +207,6 @@ def test_escape_clears_the_filter() -> None:
     case.run(play)
 
 
-def test_a_message_goes_after_a_while_and_a_filter_stays() -> None:
-    case = Case()
-
-    async def play(pilot: Pilot[Any]) -> None:
-        case.give(record(1, note="Fox"))
-        await pilot.press("slash", *"fox", "enter")
-        case.view.note("copied", seconds=0)
-        notes = case.view.query_one("#notes", Static)
-        while "copied" in str(notes.content):
-            await asyncio.sleep(0.01)
-        assert "only fox" in str(notes.content)
-
-    case.run(play)
-
-
 @pytest.mark.parametrize(("columns", "is_beside"), [(80, False), (100, True)])
 def test_a_wide_terminal_shows_the_change_beside_the_list(columns: int, is_beside: bool) -> None:
     case = Case()

@@ -159,8 +159,3 @@ def test_an_exporter_that_died_is_told_of_once(
     for _ in range(3):
         place.show(WatchStats())
     assert len([text for text in caplog.messages if "has ended" in text]) == 1
-
-
-def test_a_label_with_quotes_is_escaped(place: Place) -> None:
-    place.show(WatchStats(handled={("orders", 'my "own"\n'): 3}))
-    place.wait_for('watcher_handler_records_total{handler="my \\"own\\"\\n",table="orders"} 3.0')

@@ -90,7 +90,7 @@ def test_a_reader_that_ends_before_its_listed_shard_goes_on_after_a_pause_and_is
     play = played(service, seen)
     play.run(("a", page(1)), ended, ("a", None), 0.5, not_yet, 1.0)
     assert play.begun[1] == ("a", AfterSequence(str(FIRST + 1)))
-    assert play.totals.restarts == 0
+    assert play.totals.restarts == play.totals.losses == 0
 
 
 def test_an_idle_latest_shard_is_started_again_at_the_time_of_its_first_iterator(
@@ -250,15 +250,6 @@ def test_loss_is_an_error_where_it_is_asked_to_be(service: PlayedService, seen: 
     with pytest.raises(DataLossError):
         play.run(("a", page(1)), ("a", Loss("a", "sequence number 1", "trimmed")))
     assert play.store.position("a") == AfterSequence(str(FIRST + 1)), "to be found again"
-
-
-def test_an_open_shard_is_never_given_up(service: PlayedService, seen: Seen) -> None:
-    lost = Loss("a", "its trim horizon", "no such shard")
-    play = played(service, seen).run(
-        ("a", page(1, 2)), ("a", ReaderEnded(True, gone=lost)), ("a", None), 1.0
-    )
-    assert play.begun[1] == ("a", AfterSequence(str(FIRST + 2))), "where it was, not from the start"
-    assert play.totals.losses == 0
 
 
 def test_refused_credentials_do_not_end_a_watch(

@@ -20,7 +20,6 @@ from watcher.errors import (
     NoAnswerYetError,
     StreamError,
     StreamGoneError,
-    TransientError,
 )
 from watcher.options import WatchOptions
 from watcher.records.record import Record
@@ -409,16 +408,6 @@ def test_credentials_are_everybodys(region: Region, seen: Seen) -> None:
     region.users.errors = [CredentialsError("no credentials")]
     with pytest.raises(CredentialsError):
         region.play(seen).run(10.0)
-
-
-def test_a_listing_that_fails_for_a_moment_is_no_trouble(
-    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
-) -> None:
-    def throttle() -> None:
-        region.users.errors = [TransientError("throttled", throttled=True)]
-
-    region.play(seen).run(throttle, 20.0, (OF_USERS, page(1)))
-    assert not caplog.messages and seen.of == {"users": [1]}
 
 
 def test_a_loss_names_its_stream_and_counts_once(
