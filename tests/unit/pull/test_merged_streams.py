@@ -82,25 +82,16 @@ def test_latest_is_when_all_began_not_when_one_is_given_up(held: _Hanging) -> No
     assert made.starts[ARN] == AtTime(NOON - CLOCKS_APART)
 
 
-def test_latest_is_by_the_services_clock_where_ours_is_ahead(held: _Hanging) -> None:
-    ahead = HandClock()
-    ahead.sleep(240)
-    services = {ARN: held, USERS: Shards(HandClock(), 1)}
-    made = readers(services, ahead)
-    made.start(dict.fromkeys(services, Latest()))
-    held.released.set()
-    while ARN not in made.started:
-        made.attempt(ARN, lambda reader: None)
-        time.sleep(0.01)
-    assert made.starts[ARN] == AtTime(NOON - CLOCKS_APART)
-
-
-def test_latest_is_not_later_where_the_machine_has_slept_since(held: _Hanging) -> None:
-    clock = held.clock
+@pytest.mark.parametrize(("ahead", "slept"), [(240.0, 0.0), (0.0, 3600.0)])
+def test_latest_is_by_the_services_clock_though_ours_is_ahead_or_the_machine_has_slept_since(
+    held: _Hanging, ahead: float, slept: float
+) -> None:
+    clock = HandClock() if ahead else held.clock
+    clock.sleep(ahead)
     services = {ARN: held, USERS: Shards(HandClock(), 1)}
     made = readers(services, clock)
     made.start(dict.fromkeys(services, Latest()))
-    clock.slept = 3600.0
+    clock.slept = slept
     held.released.set()
     while ARN not in made.started:
         made.attempt(ARN, lambda reader: None)

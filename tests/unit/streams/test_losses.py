@@ -89,27 +89,6 @@ def test_of_a_parent_that_only_its_child_named_nothing_is_lost(clock: HandClock)
     assert losses.lines == []
 
 
-def test_a_shard_that_waited_for_longer_than_retention_is_said_once(clock: HandClock) -> None:
-    losses, since = begun(clock), NOON - timedelta(hours=25)
-    opened = int((NOON - timedelta(hours=26)).timestamp() * 1000)
-    shard = TrackedShard(f"shardId-{opened:020}-a", None, TrimHorizon(), since=since)
-    losses.report_if_waited_past_retention(shard, NOON)
-    losses.report_if_waited_past_retention(shard, NOON)
-    (line,) = losses.lines
-    assert line.startswith(f"shard {shard.id}, unread since {since}")
-
-
-def test_a_checkpoint_older_than_retention_has_lost_something(clock: HandClock) -> None:
-    losses = begun(clock)
-    losses.report_if_stale("checkpoint", None, NOON)
-    losses.report_if_stale("checkpoint", NOON - timedelta(hours=23), NOON)
-    assert losses.lines == []
-    losses.report_if_stale("checkpoint", NOON - timedelta(hours=25), NOON)
-    assert losses.lines == [
-        "the checkpoint is of 2026-11-20T11:00:00+00:00: older than the retention of 24 hours"
-    ]
-
-
 @pytest.mark.parametrize(
     ("start", "enabled", "said"),
     [
