@@ -31,8 +31,6 @@ CREATE TABLE IF NOT EXISTS items (
     table_name TEXT NOT NULL, key TEXT NOT NULL, item TEXT NOT NULL,
     PRIMARY KEY (table_name, key));
 """
-# A file of 0.2 or older has no such column.
-ADD_BY_TTL = "ALTER TABLE changes ADD COLUMN by_ttl INTEGER NOT NULL DEFAULT 0"
 ADD = "INSERT OR IGNORE INTO changes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 # Each snapshot counts its items from 1: what a former one said under a number is of another item.
 ADD_ITEM = ADD.replace("IGNORE", "REPLACE")
@@ -60,9 +58,6 @@ def configure(sqlite: str) -> None:
         try:
             database.execute("PRAGMA journal_mode = WAL")
             database.executescript(TABLES)
-            columns = database.execute("SELECT * FROM changes LIMIT 0").description
-            if "by_ttl" not in [name for name, *_ in columns]:
-                database.execute(ADD_BY_TTL)
         except sqlite3.Error:
             database.close()
             raise

@@ -1,6 +1,5 @@
 """How the words of a command line are read, and what is said of those that can't be."""
 
-import importlib
 import os
 import re
 import signal
@@ -15,7 +14,7 @@ import pytest
 
 from tests.simulator import Simulator
 from watcher.cli import main
-from watcher.cli.command_line import COMMANDS, CommandLine, command_line, parameters
+from watcher.cli.command_line import CommandLine, command_line, parameters
 from watcher.cli.invocation import Invocation
 from watcher.cli.options import declaration, flags_of, names_of, negatives_of
 from watcher.errors import UsageError
@@ -33,11 +32,6 @@ from watcher.records.record import Record
 def test_an_alias_is_its_option(alias: str, ours: str) -> None:
     read = [Invocation(CommandLine("watch", ["orders", *each.split()])) for each in (alias, ours)]
     assert read[0].values == read[1].values
-
-
-def test_what_stands_behind_dashes_is_no_option() -> None:
-    with pytest.raises(UsageError, match="one word too many: --since"):
-        Invocation(CommandLine("shards", ["orders", "--", "--since"]))
 
 
 @pytest.mark.parametrize(
@@ -163,16 +157,6 @@ def test_a_dash_is_an_operand_and_behind_two_nothing_is_an_option(tmp_path: Path
             Invocation(CommandLine("replay", words))
 
 
-def test_a_text_with_a_space_is_one_word_too_many() -> None:
-    with pytest.raises(UsageError, match=r"^one word too many: --foo bar$"):
-        Invocation(CommandLine("shards", ["orders", "--foo bar"]))
-
-
-def test_the_first_of_several_words_too_many_is_named() -> None:
-    with pytest.raises(UsageError, match=r"^one word too many: x$"):
-        Invocation(CommandLine("streams", ["x", "y"]))
-
-
 @pytest.mark.spark
 @pytest.mark.parametrize(("words", "missing"), [([], "STREAM, SQL"), (["orders"], "SQL")])
 def test_each_missing_operand_is_named(words: list[str], missing: str) -> None:
@@ -225,12 +209,6 @@ def test_every_value_that_a_tab_offers_is_one_that_the_option_takes() -> None:
             assert Invocation(CommandLine("watch", ["orders", name, word]))
             offered += 1
     assert offered == 27
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_stands_where_the_table_says(name: str) -> None:
-    module = importlib.import_module(f"watcher.cli.{COMMANDS[name].module}")
-    assert callable(getattr(module, f"{name.replace('-', '_')}_command"))
 
 
 def test_no_two_options_of_a_command_have_a_name_together() -> None:

@@ -67,12 +67,6 @@ def test_the_users_own_file_is_read_where_no_other_is_named(
     assert (parsed().start, parsed().poll_max) == ("5h", None)
 
 
-def test_a_file_of_the_folder_sets_nothing(folder: Path) -> None:
-    """Anybody may have put it there."""
-    (folder / "watcher.toml").write_text('from = "2h"\ncall = "app:bad"')
-    assert (parsed().start, parsed().chosen) == ("latest", [])
-
-
 @pytest.mark.parametrize(
     ("text", "arguments", "dest", "value"),
     [
@@ -231,24 +225,11 @@ def test_a_default_for_a_handlers_option_chooses_it_only_where_nothing_else_is_c
     assert loaded("--print-summary") == ["print_summary"]
 
 
-def test_a_default_that_this_run_has_no_use_for_is_no_error(written: Callable[[str], None]) -> None:
-    written("batch-size = 10")  # a setting of --lambda
-    assert loaded("--print-summary") == ["print_summary"]
-
-
 @pytest.fixture(scope="module")
 def sim() -> Iterator[RemoteSimulator]:
     with Simulator.spawn(table="orders") as simulator:
         simulator.bulk(5)
         yield simulator
-
-
-def test_a_watch_goes_by_them(sim: RemoteSimulator, folder: Path) -> None:
-    (folder / "watcher.toml").write_text('from = "trim-horizon"\nfollow = false\nprint-json = true')
-    variables = {"WATCHER_ONLY": "modify", "WATCHER_CONFIG": "watcher.toml"}
-    program = run("orders", env={**sim.environment, **variables}, cwd=folder)
-    assert program.status == 0
-    assert program.err[-1] == "Done: 0 records, 5 filtered out, 1 shard"
 
 
 @pytest.mark.parametrize(
@@ -279,26 +260,6 @@ def test_an_error_about_a_value_says_where_it_comes_from(
     program = run(table, env={**sim.environment, name: value}, cwd=folder)
     assert program.status in (2, 3)
     assert words in program.err[-1]
-
-
-def test_an_error_about_a_value_of_the_command_line_says_no_more(
-    written: Callable[[str], None],
-) -> None:
-    written("max-records = 5")
-    error = UsageError("no", "max_records", 5)
-    typed = Invocation(CommandLine("watch", ["orders", "--max-records", "5"]))
-    assert typed.explain(error) == "--max-records 5: no"
-    by_default = Invocation(CommandLine("watch", ["orders"]))
-    assert by_default.explain(error) == "--max-records 5: no (from watcher.toml)"
-
-
-def test_a_default_is_not_blamed_for_what_only_sounds_like_it(
-    sim: RemoteSimulator, folder: Path
-) -> None:
-    environment = {**sim.environment, "WATCHER_FROM": "latest"}
-    program = run("orders", "--only", "latest", env=environment, cwd=folder)
-    expected = 'error: --only: unknown kind "latest"; use insert, modify, remove, ttl, snapshot'
-    assert program.err == [expected]
 
 
 def test_the_folder_of_a_default_that_is_not_there_is_said_with_where_it_stands(
@@ -336,10 +297,3 @@ def test_a_user_without_a_home_or_kept_out_of_it_has_no_file(
         monkeypatch.setenv("XDG_CONFIG_HOME", home)
         assert CommandLine("watch").peek(LOG_FORMAT).last is None
         assert Invocation(CommandLine("watch", ["orders"])).origins.defaults == {}
-
-
-def test_the_version_of_an_image_is_no_default() -> None:
-    program = run("--version", env={"WATCHER_VERSION": "1.4.2"})
-    assert (program.status, program.err) == (0, [])
-    program = run("completion", "bash", env={"WATCHER_VERSION": "1"})
-    assert (program.status, program.err) == (0, [])

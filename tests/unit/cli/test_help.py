@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.program import run
-from watcher import __version__
 from watcher.cli.command_line import COMMANDS, GROUPS, CommandLine, parameters
 from watcher.cli.options import shown_names
 
@@ -101,10 +100,6 @@ def test_an_unknown_topic_is_told_the_nearest(words: str) -> None:
     program = run(*words.split(), env={})
     assert program.status == 2
     assert program.err == ["error: no help on filtres: did you mean filters?"]
-
-
-def test_the_version() -> None:
-    assert printed("--version") == [f"watcher {__version__}"]
 
 
 def test_a_version_that_can_not_be_written_is_an_error_in_a_line() -> None:

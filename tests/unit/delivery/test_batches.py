@@ -18,7 +18,7 @@ from watcher.clock import CLOCK, Clock
 from watcher.delivery.batches import Batches, BatchSettings
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailureLog, FailurePolicy
-from watcher.delivery.handler import Failure, Handler
+from watcher.delivery.handler import Failure
 from watcher.delivery.retries import Retries
 from watcher.errors import HandlerError
 
@@ -184,17 +184,6 @@ def test_what_nobody_has_go_on_stays_unsettled() -> None:
     assert made.given_up == []
 
 
-def test_each_failed_call_is_told_before_what_follows() -> None:
-    function = Function(lambda numbers: 1 if len(numbers) == 3 else 0)
-    made = Batched(function, retries=0)
-    made.add(1, 2, 3)
-    made.page_end()
-    assert function.calls == [[1, 2, 3]]
-    told = [str(failure) for failure in made.failures]
-    assert told == ["the first that it reported as failed is 2"]
-    assert made.given_up == [[2, 3]]
-
-
 @pytest.mark.parametrize("error", [GeneratorExit, asyncio.CancelledError, SystemExit])
 def test_whatever_a_call_raises_is_its_batchs_failure(error: type[BaseException]) -> None:
     def fails(numbers: list[int]) -> int:
@@ -261,13 +250,6 @@ def test_under_stop_the_records_stay_unsettled_and_the_error_says_which() -> Non
     assert dispatcher.first_pending(shard_key("s")) == "1"
 
 
-def test_a_batch_that_a_record_fills_stops_the_watch_with_the_same_words() -> None:
-    made = Batches("f", Function(bad(1)), BatchSettings(retries=0, size=1))
-    dispatcher = Dispatcher([made], FailurePolicy("stop"))
-    with pytest.raises(HandlerError, match=r"^handler f failed on record 1 of s: ValueError"):
-        dispatcher.deliver(record(1))
-
-
 def test_the_oldest_unsettled_record_of_several_observers_counts() -> None:
     observers = [Batches("f", Function(), BatchSettings(size=size)) for size in (2, 3)]
     dispatcher = Dispatcher(observers, FailurePolicy())
@@ -306,17 +288,6 @@ def test_the_checkpoint_is_saved_before_a_retry_and_the_end_of_the_watch_leaves_
     assert caplog.messages[1:] == [
         "handler f has not processed 2 records of s; a checkpoint stays before them"
     ]
-
-
-def test_a_batch_that_a_record_fills_fails_without_keeping_it_from_others() -> None:
-    seen: list[str] = []
-    made = Batches("f", Function(bad(1)), BatchSettings(retries=0, size=1))
-    other = Handler("g", lambda each: seen.append(each.sequence_number))
-    dispatcher = Dispatcher([made, other], FailurePolicy())
-    dispatcher.deliver(record(1))
-    dispatcher.deliver(record(2))
-    assert seen == ["1", "2"]
-    assert dispatcher.failed == {("", "f"): 1}
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,10 @@ from tests.support.wire import FIRST
 from watcher.aws.model import AfterSequence
 from watcher.delivery.batches import Batches, BatchSettings
 from watcher.delivery.concurrent import ThreadHandlerPool
-from watcher.errors import HandlerError
 from watcher.observability.heartbeat import Phase
 from watcher.records.record import Record
 from watcher.runtime.protocol import Pause
 from watcher.shutdown import Overdue
-from watcher.streams.messages import ReaderEnded
 
 
 @pytest.fixture
@@ -61,62 +59,6 @@ def test_up_to_so_many_shards_are_handled_at_once_each_in_order(gate: Gate) -> N
         1.0,
     )
     assert play.totals.records == 5 and gate.done.index(11) < gate.done.index(12)
-
-
-def test_the_checkpoint_stands_behind_what_was_handled_of_each_shard(gate: Gate) -> None:
-    play = played(gate, 3, "a", "b")
-
-    def stands(**after: int) -> Callable[[], None]:
-        def step() -> None:
-            for shard, number in after.items():
-                assert play.store.position(shard) == AfterSequence(str(FIRST + number))
-
-        return step
-
-    play.run(
-        1.0,
-        ("a", page(1, 2, 3)),
-        ("b", page(11, 12)),
-        gate.let(1, 2, 11, 12),
-        2.5,
-        stands(a=2, b=12),
-        gate.let(3),
-        2.5,
-        stands(a=3, b=12),
-    )
-
-
-def test_a_child_begins_once_the_last_record_above_it_was_handled(gate: Gate) -> None:
-    play = played(gate, 2, "a")
-    play.service.add("child", parent="a")
-    play.run(
-        1.0,
-        ("a", page(1, 2)),
-        ("a", ReaderEnded(True)),
-        ("a", None),
-        gate.let(1),
-        3.0,
-        lambda: pytest.fail("too early") if "child" in play.names else None,
-        gate.let(2),
-        3.0,
-        lambda: None if "child" in play.names else pytest.fail("not at all"),
-        gate.let(-1),
-    )
-
-
-def test_a_worker_that_dies_is_started_behind_what_was_handled(gate: Gate) -> None:
-    play = played(gate, 2, "a")
-    play.run(
-        1.0,
-        ("a", page(1, 2)),
-        gate.begins(1),
-        ("a", None),
-        3.0,
-        gate.let(1, 2),
-        3.0,
-    )
-    assert [position for _, position in play.begun][1:] == [AfterSequence(str(FIRST + 2))]
-    assert gate.done == [1, 2]
 
 
 def test_a_batch_is_handed_over_in_time_though_its_worker_has_died() -> None:
@@ -236,19 +178,6 @@ def test_a_flush_is_a_handlers_work_as_the_probes_see_it(monkeypatch: pytest.Mon
     monkeypatch.setattr(play.manager.dispatcher, "flush", lambda: doing.append(state().phase))
     play.run(1.0, ("a", page(1)), 1.0)
     assert {*doing} == {Phase.DELIVERING} and state().phase is not Phase.DELIVERING
-
-
-def test_a_failure_under_stop_ends_all_of_them_and_saves_what_was_handled(gate: Gate) -> None:
-    def handle(record: Record) -> None:
-        gate(record)
-        if record.sequence_number == str(FIRST + 2):
-            raise ValueError("no")
-
-    play = played(handle, 2, "a", "b", gate=gate, on_error="stop", stop_timeout=5)
-    with pytest.raises(HandlerError, match="stopped before it"):
-        play.run(1.0, ("a", page(1, 2, 3)), ("b", page(11, 12)), gate.let(-1, 1, 2), 1.0)
-    assert play.store.position("a") == AfterSequence(str(FIRST + 1))
-    assert 3 not in gate.done
 
 
 def test_no_more_are_handled_than_were_asked_for() -> None:

@@ -53,19 +53,6 @@ def test_each_is_awaited_before_the_next_and_the_loop_lives_on() -> None:
     assert loop.is_closed()
 
 
-def test_what_it_raises_follows_the_policy() -> None:
-    tries: list[int] = []
-
-    async def handle(record: Record) -> None:
-        tries.append(1)
-        await asyncio.sleep(0)
-        if len(tries) < 3:
-            raise ValueError("no")
-
-    assert deliver(handle, 1, on_error="retry:3").failures == 0
-    assert len(tries) == 3
-
-
 def test_one_that_is_cancelled_by_its_own_doing_has_failed() -> None:
     async def handle(record: Record) -> None:
         raise asyncio.CancelledError
@@ -148,8 +135,3 @@ def test_what_does_not_heed_it_is_left_so() -> None:
     assert thread.is_alive()
     resume.set()
     thread.join(60)
-
-
-@pytest.mark.parametrize("answer", [3, "text", None])
-def test_other_answers_are_nobodys_business(answer: object) -> None:
-    Coroutines().finish(answer)

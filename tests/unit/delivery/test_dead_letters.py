@@ -177,13 +177,6 @@ def test_a_place_that_cannot_be_is_refused_at_the_start(aws: Any, place: str, re
         dead(f"dead-letter:{place}")
 
 
-def test_a_queue_that_is_not_there_is_not_replayed(
-    aws: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert replay("sqs://none", folder=tmp_path) == 2
-    assert "sqs://none: " in capsys.readouterr().err
-
-
 def test_messages_stay_hidden_until_they_are_deleted_or_given_back() -> None:
     clock, queue = HandClock(), HiddenMessages(12)
     letters = QueueLetters(queue, "url", clock)

@@ -6,7 +6,6 @@ import asyncio
 import copy
 import errno
 import functools
-import itertools
 import logging
 import os
 import traceback
@@ -60,15 +59,6 @@ def dispatcher(
 ) -> Dispatcher:
     observers = [Handler(f"o{n}", handle) for n, handle in enumerate(handles)]
     return Dispatcher(observers, FailurePolicy.parse(on_error), clock=clock or HandClock())
-
-
-def test_each_observer_gets_each_record_in_order() -> None:
-    first, second = Seen(), Seen()
-    made = dispatcher(first.handle, second.handle)
-    for number in range(5):
-        made.deliver(record(number))
-    assert first.numbers == second.numbers == [0, 1, 2, 3, 4]
-    assert made.failures == 0
 
 
 def test_log_names_observer_and_record_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
@@ -131,35 +121,6 @@ def test_an_observer_that_exits_or_is_cancelled_has_failed(
     assert made.failures == 1 and seen.numbers == [1]
 
 
-def test_an_observer_that_only_answers_a_generator_has_failed() -> None:
-    made = dispatcher(lambda _: (number for number in range(3)), on_error="retry:0")
-    made.deliver(record(1))
-    assert made.failures == 1
-
-
-def test_retry_tries_again_ever_later() -> None:
-    seen, clock, called = Seen(failures=3), HandClock(), list[float]()
-
-    def handle(record: Record) -> None:
-        called.append(round(clock.passed, 9))
-        seen.handle(record)
-
-    made = dispatcher(handle, on_error="retry:5", clock=clock)
-    made.deliver(record(1))
-    assert seen.numbers == [1] and made.failures == 0
-    pauses = [later - sooner for sooner, later in itertools.pairwise(called)]
-    for pause, most in zip(pauses, (0.1, 0.2, 0.4), strict=True):
-        assert 0.8 * most <= round(pause, 9) <= most
-
-
-def test_retry_gives_up_after_n(caplog: pytest.LogCaptureFixture) -> None:
-    seen = Seen(failures=9)
-    made = dispatcher(seen.handle, on_error="retry:2")
-    made.deliver(record(1))
-    assert seen.calls == 3 and made.failures == 1
-    assert "call 3" in caplog.messages[-1]
-
-
 def test_what_a_handler_has_changed_before_it_raised_is_seen_by_nobody() -> None:
     seen: list[tuple[str, str, bool]] = []
 
@@ -204,18 +165,6 @@ def test_handlers_share_a_record_and_one_that_changes_it_can_copy_it_first() -> 
     dispatcher(careful, look).deliver(record(1))
     dispatcher(careless, look).deliver(record(1))
     assert seen == [("MODIFY", False, None), ("MODIFY", True, None)]
-
-
-def test_very_many_retries_do_not_overflow() -> None:
-    seen, clock, called = Seen(failures=1500), HandClock(), list[float]()
-
-    def handle(record: Record) -> None:
-        called.append(clock.passed)
-        seen.handle(record)
-
-    dispatcher(handle, on_error="retry:2000", clock=clock).deliver(record(1))
-    assert seen.numbers == [1]
-    assert max(map(float.__sub__, called[1:], called)) == pytest.approx(60.0, abs=12.0)
 
 
 def test_the_end_of_the_watch_takes_no_retry_from_a_record_that_nothing_holds_back() -> None:

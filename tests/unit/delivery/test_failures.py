@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.wire import record
-from watcher.delivery import handler_modules
 from watcher.delivery.batches import Batches, BatchSettings
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
@@ -103,31 +102,6 @@ def test_an_error_that_cant_be_printed_is_a_failure_like_any(
     assert "Unprintable: (no text: its __str__ raises RuntimeError)" in caplog.text
 
 
-UNPRINTABLE = """
-class Unprintable(ValueError):
-    def __str__(self):
-        raise RuntimeError
-
-OPTIONS = {"limit": ("N", "a limit")}
-
-def configure(**options):
-    raise Unprintable
-
-def handle(record):
-    pass
-"""
-
-
-@pytest.mark.parametrize("at_once", ["", "raise Unprintable\n"])
-def test_a_module_that_raises_such_an_error_is_refused_in_a_line(
-    at_once: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text(UNPRINTABLE + at_once)
-    with pytest.raises(UsageError, match=r"\(no text: its __str__ raises RuntimeError\)"):
-        handler_modules.load(handler_modules.described(file), {"limit": "1"})
-
-
 def test_an_error_with_half_a_character_is_kept_as_a_dead_letter(tmp_path: Path) -> None:
     def fail(record: Record) -> None:
         raise ValueError("\udce9")
@@ -158,17 +132,6 @@ def test_a_dead_letter_is_on_its_way_before_the_next_record(tmp_path: Path) -> N
     made.deliver(record(1))
     assert path.read_bytes().endswith(b"\n")
     made.close()
-
-
-def test_a_line_that_a_kill_cut_off_does_not_spoil_the_next(tmp_path: Path) -> None:
-    path = tmp_path / "dead.jsonl"
-    path.write_bytes(b'{"whole": 1}\n{"cut": ')
-    made = failing(f"dead-letter:{path}")
-    made.deliver(record(1))
-    made.close()
-    lines = path.read_bytes().splitlines()
-    assert lines[:2] == [b'{"whole": 1}', b'{"cut": ']
-    assert json.loads(lines[2])["handler"] == "o0"
 
 
 def test_a_dead_letter_file_that_cannot_be_opened_is_a_usage_error(tmp_path: Path) -> None:

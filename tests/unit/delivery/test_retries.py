@@ -165,14 +165,6 @@ def test_a_batch_is_tried_again_for_ever_behind_its_own_retries(bisect: bool) ->
     assert made.failures == 0 and clock.passed >= 2 * HOUR
 
 
-def test_what_is_older_than_a_batch_may_be_is_not_tried_again() -> None:
-    clock = HandClock()
-    settings = BatchSettings(size=1, max_age=60)
-    made = dispatcher([Batches("batch", lambda records: 1, settings, clock)], "retry", clock)
-    made.deliver(made_at(1, hours_ago=1))
-    assert made.failures == 1 and clock.passed == 0
-
-
 def test_an_async_handler_is_tried_again_for_ever() -> None:
     clock = HandClock()
     away = Away(clock, until=HOUR)

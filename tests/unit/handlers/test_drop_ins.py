@@ -213,15 +213,6 @@ def test_sqlite_has_the_items_of_a_second_snapshot_too(tmp_path: Path) -> None:
     assert found == [('{"pk":"a"}', "old"), ('{"pk":"b"}', "new")]
 
 
-def test_sqlite_goes_on_in_a_file_without_a_mark_for_removals_by_ttl(tmp_path: Path) -> None:
-    file = tmp_path / "orders.db"
-    deliver(load("sqlite", str(file)), [1])
-    with closing(sqlite3.connect(file)) as database:
-        database.execute("ALTER TABLE changes DROP COLUMN by_ttl")
-    deliver(load("sqlite", str(file)), [1, 2])
-    assert rows(file, "SELECT by_ttl FROM changes") == [(0,), (0,)]
-
-
 def test_sqlite_mixes_no_two_tables_of_one_name(tmp_path: Path) -> None:
     file = tmp_path / "orders.db"
     made = Dispatcher([load("sqlite", str(file))], FailurePolicy())
@@ -286,15 +277,6 @@ def test_sqs_sends_to_the_queue_of_the_watch_s_region_and_profile(
         for each in (here, there)
     ]
     assert [len(each.get("Messages", ())) for each in got] == [0, 1]
-
-
-def test_a_profile_that_is_not_there_is_blamed(
-    queues: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "record.json").write_text(json.dumps(wire(1)))
-    words = ["replay", str(tmp_path / "record.json"), "--sqs", "changes", "--profile", "nobody"]
-    assert main(words) == 2
-    assert "error: --profile: The config profile (nobody)" in capsys.readouterr().err
 
 
 def test_sqs_gets_a_message_each_and_a_fifo_queue_its_order(queues: Any) -> None:

@@ -20,12 +20,6 @@ BODY = (
 )
 
 
-def test_a_page_has_its_records_and_the_next_iterator() -> None:
-    wire = page.decode(BODY)
-    assert [record.dynamodb.SequenceNumber for record in wire.Records] == ["1", "2", "3"]
-    assert wire.NextShardIterator == "next"
-
-
 @given(body=pages())
 def test_some_records_have_the_bytes_that_all_have(body: bytes) -> None:
     wire_records, raws = page.decode(body).Records, [bytes(raw) for raw in page.raw_records(body)]
@@ -73,12 +67,6 @@ def test_the_next_iterator_is_seen_at_a_glance_where_it_stands_first_or_last(
     body: bytes, found: str | None
 ) -> None:
     assert page.next_iterator(body) == found
-
-
-def test_the_last_page_of_a_shard_has_records_and_no_next_iterator() -> None:
-    wire = page.decode(b'{"Records":[{"dynamodb":{"SequenceNumber":"1"}}]}')
-    assert len(wire.Records) == 1
-    assert wire.NextShardIterator is None
 
 
 def test_records_of_a_range_keep_their_shard_and_their_bytes() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from boto3.dynamodb.types import Binary, TypeDeserializer
+from boto3.dynamodb.types import TypeDeserializer
 from botocore.loaders import Loader
 from botocore.model import ServiceModel
 from botocore.parsers import create_parser
@@ -15,11 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.memory import traced_memory
-from tests.support.odd_pages import pages
-from tests.support.wire import shard_key
 from watcher import ABSENT, Record
-from watcher.records.page import records
-from watcher.records.record import creation_time, native
+from watcher.records.record import creation_time
 
 WIRE: dict[str, Any] = {
     "eventID": "1a2b",
@@ -215,19 +212,6 @@ def test_the_time_is_aware_and_what_botocore_gives() -> None:
     assert record().created_at == created
 
 
-def test_native_values_are_type_deserializers() -> None:
-    deserialize = TypeDeserializer().deserialize
-    image = as_boto3(WIRE)["dynamodb"]["NewImage"]
-    expected = {name: deserialize(value) for name, value in image.items()}
-    assert record().new == expected
-    assert record().key == {"PK": "test", "SK": Decimal(1)}
-    assert record().old == {"PK": "test", "SK": Decimal(1), "gone": "old"}
-    new = record().new
-    assert new is not None
-    assert isinstance(new["bytes"], Binary)
-    assert str(new["number"]) == "12345678901234567890123456789012345678"
-
-
 NUMBERS = (
     st.decimals(allow_nan=False, allow_infinity=False, places=5)
     .map(lambda number: {"N": str(number)})
@@ -272,36 +256,11 @@ def test_changes_name_each_attribute_that_differs_with_both_values() -> None:
     assert made.changes == {"a": ("1", "2"), "d": (ABSENT, None), "c": ("x", ABSENT)}
 
 
-def test_true_and_one_differ_as_they_do_to_dynamodb() -> None:
-    old = {"a": {"BOOL": True}, "l": {"L": [{"N": "0"}]}, "m": {"M": {"x": {"BOOL": False}}}}
-    new = {"a": {"N": "1"}, "l": {"L": [{"BOOL": False}]}, "m": {"M": {"x": {"N": "0"}}}}
-    assert list(record(dynamodb={"OldImage": old, "NewImage": new}).changes) == ["a", "l", "m"]
-    assert record(dynamodb={"OldImage": new, "NewImage": new}).changes == {}
-
-
-def test_all_attributes_of_an_insert_and_a_removal_are_changes() -> None:
-    inserted = record(eventName="INSERT", without=["OldImage"])
-    assert inserted.changes["text"] == (ABSENT, "Grüße 🎈")
-    removed = record(eventName="REMOVE", without=["NewImage"])
-    assert removed.changes == {
-        "PK": ("test", ABSENT),
-        "SK": (Decimal(1), ABSENT),
-        "gone": ("old", ABSENT),
-    }
-
-
 @pytest.mark.parametrize("without", [["OldImage"], ["NewImage"], ["OldImage", "NewImage"]])
 def test_changes_are_empty_where_the_view_type_cannot_tell(without: list[str]) -> None:
     made = record(without=without)
     assert made.changes == {}
     assert made.images_missing
-
-
-def test_a_keys_only_record_has_no_images() -> None:
-    made = record(without=["NewImage", "OldImage"], dynamodb={"StreamViewType": "KEYS_ONLY"})
-    assert made.old is None
-    assert made.new is None
-    assert made.key["PK"] == "test"
 
 
 @pytest.mark.parametrize(
@@ -333,15 +292,6 @@ def test_a_record_copies_and_pickles() -> None:
         assert again.new == made.new
         assert again.shard_id == "shard-1"
     assert copy.deepcopy(made["dynamodb"]) == made["dynamodb"]
-
-
-@given(body=pages())
-def test_native_values_are_the_same_by_the_shortcut_as_attribute_by_attribute(body: bytes) -> None:
-    for each in records(body, shard_key("shard")):
-        raw = each.wire.dynamodb.NewImage
-        if raw:
-            decoded = msgspec.json.decode(raw)
-            assert repr(each.new) == repr({name: native(value) for name, value in decoded.items()})
 
 
 def test_the_times_of_an_hour_take_no_memory() -> None:

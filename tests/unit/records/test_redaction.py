@@ -255,11 +255,6 @@ def test_the_key_stands_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert json.loads(bytes(made.item(b'{"PK":{"S":"ada"}}'))) == {"PK": s(hashed("ada"))}
 
 
-@pytest.mark.parametrize("given", [None, [], "", [""]])
-def test_no_rule_is_no_redaction(given: Any) -> None:
-    assert redaction(given) is None
-
-
 @pytest.mark.parametrize(
     ("rule", "reason"),
     [
