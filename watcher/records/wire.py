@@ -109,7 +109,7 @@ def is_time_to_live(kind: str | None, principal: str | None) -> bool:
 
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/time-to-live-ttl-streams.html
     """
-    return [kind, principal] == [*TIME_TO_LIVE.values()]
+    return kind == TIME_TO_LIVE["type"] and principal == TIME_TO_LIVE["principalId"]
 
 
 def is_replicated_expiry(record: WireRecord, attribute: str) -> bool:

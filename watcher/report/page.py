@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import resources
-from itertools import groupby
 from typing import Final
 from xml.etree.ElementTree import Element
 
@@ -23,7 +22,7 @@ from watcher.formatting.values import printable_key
 from watcher.records.record import Record
 from watcher.records.wire import KINDS
 from watcher.report import pictures
-from watcher.report.pictures import Histogram, document, element, minute, second
+from watcher.report.pictures import Histogram, document, element, minute, plausible, second
 from watcher.time_machine.callers import Answer, ChangeKey
 from watcher.time_machine.counts import Counts
 from watcher.time_machine.sorted_lines import SortedLines
@@ -71,6 +70,8 @@ class ListedChanges:
     def __init__(self) -> None:
         # A line is the minute, the time, the sequence number, the turn, and the change.
         self._lines = SortedLines()
+        self._counts: Counter[int] = Counter()
+        """All changes of each minute, of which the first ones that came are kept."""
         self.seen = 0
 
     @property
@@ -81,14 +82,16 @@ class ListedChanges:
     def add(self, record: Record, caller: ChangeKey | None = None) -> None:
         """Takes in a change."""
         change = record.wire.dynamodb
-        seconds = change.ApproximateCreationDateTime or 0.0
+        seconds = plausible(change.ApproximateCreationDateTime) or 0.0
+        start = int(seconds // 60)
+        self._counts[start] += 1
+        self.seen += 1
+        if self._counts[start] > (_OF_A_MINUTE if self.is_long else MOST_CHANGES):
+            return
         made = ListedChange(seconds, record.shard_key, caller, msgspec.Raw(bytes(record.raw)))
-        at = max(0, seconds)
-        time = f"{at // 60:012.0f}{at:020.6f}"
-        order = f"{time}{change.SequenceNumber:0>64}{self.seen:012}"
+        order = f"{start:012}{seconds:020.6f}{change.SequenceNumber:0>64}{self.seen:012}"
         text = msgspec.json.encode(made).replace(b"\n", b" ")
         self._lines.add(b"%b%b\n" % (order.encode(), text))
-        self.seen += 1
 
     def all(self) -> list[ListedChange]:
         """Returns all changes of a page that is not long."""
@@ -96,17 +99,15 @@ class ListedChanges:
 
     def busiest(self) -> Iterator[tuple[str, list[ListedChange]]]:
         """Yields the busiest minutes with their first changes, each in words, the busiest first."""
-        minutes = (
-            (sum(1 for _ in lines), int(start))
-            for start, lines in groupby(self._lines, lambda line: line[_MINUTE])
+        found = heapq.nsmallest(
+            _BUSIEST, self._counts.items(), key=lambda each: (-each[1], each[0])
         )
-        found = heapq.nsmallest(_BUSIEST, minutes, key=lambda each: (-each[0], each[1]))
-        kept: dict[int, list[ListedChange]] = {start: [] for _, start in found}
+        kept: dict[int, list[ListedChange]] = {start: [] for start, _ in found}
         for line in self._lines:
             some = kept.get(int(line[_MINUTE]))
             if some is not None and len(some) < _OF_A_MINUTE:
                 some.append(_listed.decode(line[_ORDER.stop :]))
-        for count, start in found:
+        for start, count in found:
             text = f"{minute(60 * start) if start else 'no time'}, {grouped(count, 'change')}"
             yield text + f", of which {_OF_A_MINUTE}" * (count > _OF_A_MINUTE), kept[start]
 

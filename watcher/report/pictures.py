@@ -69,6 +69,11 @@ _WIDTHS: Final = (60, 300, 600, 1800, 3600, 10_800, 21_600, 43_200, _DAY)
 _YEAR_2200: Final = 7_258_118_400
 
 
+def plausible(seconds: float | None) -> float | None:
+    """Returns a time at which something can have been changed; None for another."""
+    return seconds if seconds is not None and 0 < seconds < _YEAR_2200 else None
+
+
 class Histogram:
     """Counts of changes by kind and time: bars grow wider, so that there are never too many."""
 
@@ -79,11 +84,11 @@ class Histogram:
         self.first: float | None = None
         self.last: float | None = None
         self.untimed = 0
-        """The number of changes without a time at which something can have been changed."""
+        """The number of changes without a plausible time."""
 
     def add(self, kind: str, seconds: float | None) -> None:
         """Counts a change."""
-        if seconds is None or not 0 < seconds < _YEAR_2200:
+        if (seconds := plausible(seconds)) is None:
             self.untimed += 1
             return
         self.first = seconds if self.first is None else min(seconds, self.first)

@@ -87,11 +87,6 @@ class StepResult(NamedTuple):
     outcome: Outcome
 
 
-class _WriteResult(NamedTuple):
-    outcome: Outcome
-    units: float
-
-
 class WriteBack:
     """Puts items back into one table, at most `rate` write capacity units a second.
 
@@ -122,8 +117,9 @@ class WriteBack:
                     if isinstance(result, StreamError):
                         failed = failed or result
                         continue
-                    used += result.units
-                    yield StepResult(step, result.outcome)
+                    outcome, cost = result
+                    used += cost
+                    yield StepResult(step, outcome)
                 if failed is not None:
                     raise failed
                 self._pause(began, used)
@@ -155,31 +151,34 @@ class WriteBack:
     def _current(self, step: UndoStep) -> Image:
         return _image(self._tables.get(self._name, wire_item(step.key)))
 
-    def _try(self, step: UndoStep, force: bool) -> _WriteResult | StreamError:
-        """Returns a failure instead of raising it, so that the writes beside it are yielded."""
+    def _try(self, step: UndoStep, force: bool) -> tuple[Outcome, float] | StreamError:
+        """Returns the outcome and its write units.
+
+        A failure is returned, too, so that the writes beside it are yielded.
+        """
         try:
             now = self._current(step)
             outcome = _outcome_before_write(step, now, force)
-            return self._write(step, now) if outcome is None else _WriteResult(outcome, 0.0)
+            return self._write(step, now) if outcome is None else (outcome, 0.0)
         except StreamError as error:
             return error
 
-    def _write(self, step: UndoStep, now: Image) -> _WriteResult:
+    def _write(self, step: UndoStep, now: Image) -> tuple[Outcome, float]:
         before = _item(step.before)
         written = self._swap(step.key, _item(now), before)
         if written is None:
             # Our own first attempt, whose answer was lost, may have succeeded before this one.
             if is_same(self._current(step), step.before):
-                return _WriteResult(Outcome.RESTORED, 1.0)
+                return Outcome.RESTORED, 1.0
             step.conflict = step.conflict or CHANGED
-            return _WriteResult(Outcome.CONFLICT, 1.0)
+            return Outcome.CONFLICT, 1.0
         replaced = _image(written.old)
         if is_same(replaced, now) or is_same(replaced, step.before):
-            return _WriteResult(Outcome.RESTORED, written.units)
+            return Outcome.RESTORED, written.units
         # As it was read: an image has U+FFFD for half a surrogate pair.
         again = self._swap(step.key, before, written.old)
         step.conflict = step.conflict or CHANGED
-        return _WriteResult(Outcome.CONFLICT, written.units + (again.units if again else 1.0))
+        return Outcome.CONFLICT, written.units + (again.units if again else 1.0)
 
     def _swap(self, key_json: bytes, old: WireItem | None, new: WireItem | None) -> Written | None:
         """Replaces an item by another; None where the table has neither of them."""

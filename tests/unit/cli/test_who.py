@@ -14,10 +14,10 @@ from tests.simulator import Simulator
 from tests.support import trails
 from tests.support.hand_clock import HandClock
 from tests.support.trails import ACCOUNT, ARN, Event, deliver, role
-from watcher import history, undo
+from watcher import undo
 from watcher.aws.arns import table_of
 from watcher.cli import main
-from watcher.time_machine.callers import NO_CALL, Certainty
+from watcher.time_machine.callers import NO_CALL
 
 HOUR = 3600
 ONE = ("--key", "PK=ada", "--key", "SK=order-7")
@@ -122,26 +122,12 @@ def test_history_as_json_and_csv(night: Shop, capsys: pytest.CaptureFixture[str]
     ]
 
 
-def test_history_in_a_program(night: Shop) -> None:
-    found = history("orders", key={"PK": "ada", "SK": "order-7"}, who="trail")
-    assert [each.certainty for each in found.answers][:2] == [Certainty.CERTAIN] * 2
-    assert found.answers[1].names == "role/release-112"
-
-
 def test_data_events_that_are_off_are_told(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     shop.write(7, 1, trails.put(shop.now, table=f"{ARN}-of-others"))
     assert main(["history", "orders", *ONE, "--who", "trail"]) == 0
     out, err = capsys.readouterr()
     assert "by whom is unknown   the trail has no call that writes to this table" in out
     assert f"no call that writes to {ARN}: have the trail log its data events" in err
-
-
-def test_control_characters_of_a_session_stay_on_the_line(
-    shop: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shop.write(7, 1, shop.called("api", session="\x1b[2Jx"))
-    assert main(["history", "orders", *ONE, "--who", "trail"]) == 0
-    assert "\x1b" not in capsys.readouterr().out
 
 
 def test_a_place_that_is_none_is_refused_before_anything_is_read(

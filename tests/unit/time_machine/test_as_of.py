@@ -1,20 +1,17 @@
 """What was it: equal to a ledger at any second, whoever writes meanwhile."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import msgspec
 import pytest
 
 from tests.ledger.ledger import DisturbedTables, Ledger, by_key
-from tests.support.gate import DrippingCalls
 from watcher.aws.config import AwsConfig
 from watcher.aws.tables import Description, TablesClient
 from watcher.errors import DataLossError, StreamError, UsageError
 from watcher.records.filters import record_filter
 from watcher.time_machine.as_of import items_as_of
 from watcher.time_machine.item_keys import ItemKey
-from watcher.time_machine.table import scan_segments
 
 
 def moment(second: int) -> datetime:
@@ -138,15 +135,3 @@ def test_a_table_that_was_made_anew_is_refused() -> None:
         sources = ledger.sources(TablesMadeAnew(ledger.connection, moment(ledger.second)))
         with pytest.raises(StreamError, match="was deleted and created again"):
             items_as_of(sources, moment(second))
-
-
-def test_ctrl_c_waits_for_no_part_of_a_scan() -> None:
-    with DrippingCalls() as calls:
-
-        def scan(segment: int) -> Iterator[list[msgspec.Raw]]:
-            calls.drip(segment)
-            yield []
-
-        with pytest.raises(KeyboardInterrupt):
-            scan_segments([scan(0), scan(1)], lambda page: None)
-        assert not calls.ended
