@@ -72,7 +72,6 @@ class _Mirror:
         self._table = MirrorTable(str(self._folder))
         self._state = MirrorState(
             stream="arn",
-            enabled=None,
             history=isinstance(rows, EveryVersion),
             redaction="",
             token={},

@@ -21,7 +21,6 @@ from watcher.aws.model import (
     AtTime,
     Position,
     Service,
-    TrimHorizon,
     WireItem,
 )
 from watcher.aws.tables import Description, ReadPace, TablesClient
@@ -104,7 +103,6 @@ class MirrorJob:
         self._clock = clock
         self._limit = limit
         self._hides_keys = redaction is not None and any(map(redaction.hides, description.types))
-        self._enabled: datetime | None = None
         self._copied: TokenSnapshot | None = None
         self._committed_at = clock.monotonic()
         if mirror.merged:
@@ -151,19 +149,11 @@ class MirrorJob:
         self._columns.adopt(self._mirror.schema)
         self._mirror.grow(self._columns.schema)
         token = checkpoint_format.from_json(state.token)
-        listing = self._service.list_shards(self._arn)
-        self._enabled = listing.created
         self._copied = token.snapshot or TokenSnapshot()
+        self._stream = self._reader(token)
         if token.saved_at is not None:  # also short runs without a change store a position
-            self._committed_at -= (listing.time - token.saved_at).total_seconds()
-        start: Position | Token = token
-        if state.enabled and listing.created and state.enabled != listing.created:
-            # An emulator, or a table put in another's place.
-            self._losses.report(
-                f"the position in {self._arn}", f"the stream began anew at {listing.created}"
-            )
-            start = TrimHorizon()
-        self._stream = self._reader(start)
+            passed = self._stream.listing.time - token.saved_at
+            self._committed_at -= passed.total_seconds()
 
     def _refuse_other(self, state: MirrorState) -> None:
         to = self._mirror.to
@@ -188,7 +178,6 @@ class MirrorJob:
         """Returns the stream from now on, for a new copy."""
         listing = self._service.list_shards(self._arn)
         refuse_view(listing.view_type, history=self._history)
-        self._enabled = listing.created
         # Fixed before the first item is read: a change from here on is in the stream.
         return self._reader(AtTime((listing.time - CLOCKS_APART).replace(microsecond=0)))
 
@@ -312,7 +301,6 @@ class MirrorJob:
         was_copied_at = before.copied_at if before is not None else None
         return MirrorState(
             stream=self._arn,
-            enabled=self._enabled,
             history=self._history,
             redaction=self._fingerprint,
             token=checkpoint_format.all_to_dict([token]),

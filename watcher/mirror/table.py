@@ -54,8 +54,6 @@ class MirrorState(msgspec.Struct, frozen=True, kw_only=True):
     """The mirror's state, stored in each of its commits."""
 
     stream: str
-    enabled: datetime | None
-    """The time at which the stream was enabled, where the service reports it."""
     history: bool
     redaction: str
     """The fingerprint of its redaction; empty without one."""
