@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +124,11 @@ class Lake:
         """Whether so many micro-batches have begun from now on."""
         before = self.batches("offsets")
         return lambda: self.batches("offsets") >= before + more
+
+    def begun(self) -> float:
+        """When the first copy began, from which on the changes count."""
+        first, *_ = sorted(self.folder.glob("**/_checkpoint/*"))
+        return datetime.strptime(f"{first.name}Z", "%Y-%m-%dT%H%M%S%z").timestamp()
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of the table as it is now."""

@@ -168,24 +168,6 @@ def test_its_history_is_every_version_with_its_time(tmp_path: Path) -> None:
             assert found.get(key, []) == spans, key
 
 
-@pytest.mark.parametrize(
-    "faults", [{"open_empty": 12}, {"date_skew": -300.0}, {"date_skew": 300.0}]
-)
-def test_neither_empty_pages_nor_a_clock_that_is_off_are_its_end(
-    tmp_path: Path, faults: dict[str, Any]
-) -> None:
-    to = tmp_path / "orders"
-    with Ledger(14) as ledger:
-        ledger.write(20)
-        ledger.settle()
-        run(job(ledger, to))
-        ledger.write(20)
-        ledger.settle()
-        ledger.simulator.set_faults(**faults)
-        run(job(ledger, to))
-        assert current(to) == now(ledger)
-
-
 class Killed(BaseException):
     pass
 
