@@ -117,7 +117,9 @@ def build_manager(
     """
     heartbeat = heartbeat or Heartbeat(clock=clock)
     totals = Totals()
-    stats = StatsCollector(options.poll_max_seconds, workers.counters, clock)
+    stats = StatsCollector(
+        options.poll_max_seconds, workers.counters, clock, bounded=options.is_bounded
+    )
     dispatcher = build_dispatcher(
         options,
         handlers,

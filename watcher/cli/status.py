@@ -43,14 +43,14 @@ def bar(share: float) -> str:
 
 def _parts(now: WatchStats, rate: float) -> list[str]:
     shards, records = now.shards, grouped(now.records, "record")
-    if now.done is None:
+    if not now.bounded:
         parts = [f"{counted(shards.open, 'shard')} open, {shards.finished} finished"]
         if shards.waiting:
             parts[0] += f", {shards.waiting} waiting"
         parts += [records, f"{rate:,.0f}/s", f"lag {duration_text(now.lag)}"]
     else:
         total = shards.open + shards.finished + shards.waiting
-        parts = [bar(now.done), records, f"{rate:,.0f}/s", f"{shards.finished}/{total} shards"]
+        parts = [records, f"{rate:,.0f}/s", f"{shards.finished}/{total} shards"]
         if now.reached is not None and shards.open:
             parts.append(f"up to {style.time_text(creation_time(now.reached))}")
     if now.snapshot is not None:

@@ -128,8 +128,8 @@ class WatchStats(msgspec.Struct, frozen=True, kw_only=True):
     losses: int = 0
     saved: bool = True
     """False where the last save of the positions failed."""
-    done: float | None = None
-    """The share delivered of all that is to be read (0 to 1); None where the watch has no end."""
+    bounded: bool = False
+    """True where the watch ends at what there is now."""
     snapshot: float | None = None
     """The share read of the tables' items (0 to 1); None where nothing is left to read."""
     reached: float | None = None

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from watcher.aws.arns import table_name
 from watcher.aws.counters import Counters, SharedCounters
-from watcher.aws.model import ShardKey, opened_at
+from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.observability.watch_stats import (
@@ -69,7 +68,6 @@ class ShardStats(msgspec.Struct):
     held_at: float = 0.0  # monotonic
     """The last time at which delivery held its worker up."""
     delivered: int = 0
-    first: float | None = None
     last: float | None = None
 
 
@@ -82,8 +80,6 @@ class StreamStats(NamedTuple):
     """The service's clock, in epoch seconds."""
     counters: Counters
     """The manager's calls of a service; several streams may share them."""
-    bounded_at: datetime | None = None
-    """The time up to which it is read; None: no end."""
     snapshot: float | None = None
     """The share read of the table's items; None without a snapshot."""
 
@@ -96,7 +92,10 @@ class StatsCollector:
         poll_max_seconds: float,
         shared_counters: SharedCounters,
         clock: Clock = CLOCK,
+        *,
+        bounded: bool = False,
     ) -> None:
+        self._bounded = bounded
         self._ended = Counters()
         """The counts of shards that have ended."""
         self._shared_counters = shared_counters
@@ -105,7 +104,6 @@ class StatsCollector:
         """The shards that are being read, or about to be."""
         self._passed_before = 0
         self._finished = 0
-        self._share_before = 0.0
         self._clock = clock
 
     def counters(self, shard_key: ShardKey) -> Counters:
@@ -145,7 +143,6 @@ class StatsCollector:
         shard.moved_at = self._clock.monotonic()
         if created is not None:
             shard.last = creation_time(created).timestamp()
-            shard.first = shard.last if shard.first is None else shard.first
 
     def reading_ended(self, shard_key: ShardKey, *, for_good: bool) -> None:
         """Notes that no worker reads this shard: ever again, or until a restart."""
@@ -206,7 +203,7 @@ class StatsCollector:
             restarts=totals.restarts,
             losses=totals.losses,
             saved=totals.saved,
-            done=self._share_done(streams, waiting),
+            bounded=self._bounded,
             reached=min(reached, default=None),
             snapshot=_share_scanned(streams),
         )
@@ -220,43 +217,8 @@ class StatsCollector:
             return now - shard.since
         return max(0.0, service_time - shard.last)
 
-    def _share_done(self, streams: Sequence[StreamStats], waiting: int) -> float | None:
-        """Returns the share of the work that is done, by shards and their records' times.
-
-        It never falls: shards that a later listing adds leave it unchanged.
-        """
-        if any(stream.bounded_at is None for stream in streams):
-            return None
-        ends: dict[ShardKey, float] = {}
-        for stream in streams:
-            ends |= _ends(stream, self.shards)
-        parts = [
-            _share(shard, ends.get(shard_key, 0.0)) for shard_key, shard in self.shards.items()
-        ]
-        total = self._finished + len(parts) + waiting
-        if total:
-            self._share_before = max(self._share_before, (self._finished + sum(parts)) / total)
-        return self._share_before
-
-
-def _ends(stream: StreamStats, shards: Collection[ShardKey]) -> dict[ShardKey, float]:
-    """Returns the time of each shard's last record: its first child's opening, or `until`."""
-    until = stream.bounded_at.timestamp() if stream.bounded_at else stream.now
-    ends = {shard_key: until for shard_key in shards if shard_key.stream == stream.arn}
-    for child in stream.lineage.shards.values():
-        parent = ShardKey(stream.arn, child.parent or "")
-        if parent in ends and (opened := opened_at(child.id)):
-            ends[parent] = min(ends[parent], opened.timestamp())
-    return ends
-
 
 def _share_scanned(streams: Sequence[StreamStats]) -> float | None:
     """The share of all tables' items, each table counting the same; None where none are left."""
     shares = [stream.snapshot for stream in streams if stream.snapshot is not None]
     return sum(shares) / len(shares) if any(share < 1 for share in shares) else None
-
-
-def _share(shard: ShardStats, end: float) -> float:
-    if shard.first is None or shard.last is None or end <= shard.first:
-        return 0.0
-    return min(1.0, (shard.last - shard.first) / (end - shard.first))

@@ -387,7 +387,6 @@ class WatchedStream:
             self.coordinator.lineage,
             now,
             self.service.counters,
-            self.bounded_at,
             None if self.snapshot is None else self.snapshot.share,
         )
 

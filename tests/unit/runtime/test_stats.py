@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -26,7 +25,6 @@ class Watch:
         self.clock = HandClock()
         self.counters = Counters()
         self.figures = StatsCollector(1.0, SharedCounters(8), self.clock)
-        self.until: datetime | None = None
         self.totals = Totals()
         self.lineage = Lineage(TrimHorizon())
         self.lineage.update(shards)
@@ -49,7 +47,7 @@ class Watch:
         self.figures.reading_ended(ShardKey("", shard), for_good=True)
 
     def look(self) -> WatchStats:
-        standing = StreamStats("", self.lineage, self.clock.time(), self.counters, self.until)
+        standing = StreamStats("", self.lineage, self.clock.time(), self.counters)
         return self.figures.collect(self.totals, [standing], self.dispatcher)
 
 
@@ -128,22 +126,10 @@ def test_a_process_that_died_in_the_middle_leaves_nothing_in_the_queue(watch: Wa
     assert watch.look().queued == 6
 
 
-def test_progress_goes_by_shards_and_in_them_by_time() -> None:
-    opened = int((NOON.timestamp() - 3600) * 1000)
-    child = f"shardId-{opened:020}-b"
-    watch = Watch(Shard("a"), Shard(child, "a"))
-    assert watch.look().done is None
-    watch.until = NOON + timedelta(seconds=2)
-    watch.begin("a")
-    assert watch.look().done == 0
-    watch.deliver("a", 1, age=7200)
+def test_what_all_shards_have_reached_is_told(watch: Watch) -> None:
+    assert watch.look().reached is None
     watch.deliver("a", 1, age=5400)
-    assert watch.look().done == pytest.approx(0.25)
     assert watch.look().reached == NOON.timestamp() - 5400
-    watch.finish("a")
-    assert watch.look().done == pytest.approx(0.5)
-    watch.lineage.update([Shard("late", child)])
-    assert watch.look().done == pytest.approx(0.5), "it never goes back"
 
 
 def test_observers_have_processed_what_they_did_not_fail_on(watch: Watch) -> None:
