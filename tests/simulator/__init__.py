@@ -1,6 +1,6 @@
 """A DynamoDB Streams service on a loopback socket, with faults on demand."""
 
-from .control import RemoteSimulator, ShardState, Simulator
+from .control import ShardState, Simulator
 from .faults import Faults
 from .model import Written
 from .service import Call
@@ -9,7 +9,6 @@ from .verdict import Verdict, judge
 __all__ = [
     "Call",
     "Faults",
-    "RemoteSimulator",
     "ShardState",
     "Simulator",
     "Verdict",

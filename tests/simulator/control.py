@@ -327,10 +327,3 @@ class Simulator:
             aws_secret_access_key="test",
             config=once,
         )
-
-    @classmethod
-    def spawn(cls, **settings: Any) -> Self:
-        return cls(**settings)
-
-
-RemoteSimulator = Simulator

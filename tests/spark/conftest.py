@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator import Simulator
 
 Options = dict[str, Any]
 
@@ -70,13 +70,13 @@ def missing(what: str) -> None:
 
 
 @pytest.fixture
-def sim() -> Iterator[RemoteSimulator]:
+def sim() -> Iterator[Simulator]:
     """A stream of two shards, in a process of its own: Spark's processes are many."""
-    with Simulator.spawn(shards=2) as simulator:
+    with Simulator(shards=2) as simulator:
         yield simulator
 
 
-def options(simulator: RemoteSimulator | Simulator, **more: Any) -> Options:
+def options(simulator: Simulator | Simulator, **more: Any) -> Options:
     """What a read of this simulator needs."""
     return {
         "stream": simulator.stream_arn,

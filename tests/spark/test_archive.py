@@ -26,7 +26,7 @@ import polars
 import pyarrow.dataset
 import pyarrow.parquet
 
-from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator import Simulator
 from tests.spark.conftest import PATIENCE, Run
 from watcher.aws.config import AwsConfig
 from watcher.cli import main
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
 
 
-def archived(spark: Any, sim: RemoteSimulator, to: Path | str, **more: Any) -> int:
+def archived(spark: Any, sim: Simulator, to: Path | str, **more: Any) -> int:
     from watcher.spark.jobs import archive
 
     connection = AwsConfig("us-east-1", None, sim.endpoint)
@@ -62,7 +62,7 @@ def numbers(log: Path) -> list[int]:
     return [int(each.name) for each in log.iterdir() if each.name.isdigit()]
 
 
-def check(to: Path, sim: RemoteSimulator) -> None:
+def check(to: Path, sim: Simulator) -> None:
     """Rows = distinct = expected, and every key's versions are consecutive."""
     written = {each.sequence_number: each for each in sim.records}
     found = [row["sequence_number"] for row in rows(to)]
@@ -74,7 +74,7 @@ def check(to: Path, sim: RemoteSimulator) -> None:
     assert all(each == list(range(1, len(each) + 1)) for each in versions.values())
 
 
-def grow(sim: RemoteSimulator) -> None:
+def grow(sim: Simulator) -> None:
     sim.bulk(4000, keys=20)
     sim.split()
     sim.bulk(2500, keys=20, remove_every=9)
@@ -84,7 +84,7 @@ def grow(sim: RemoteSimulator) -> None:
 
 
 def test_every_change_is_archived_by_date_over_two_runs_and_is_in_a_report(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: Any, sim: Simulator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     grow(sim)
     assert archived(spark, sim, tmp_path / "lake") == 7000
@@ -110,11 +110,11 @@ POINTS = ("reading", "committing", "written")
 @pytest.fixture(scope="module")
 def killed(
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[dict[str, tuple[RemoteSimulator, Path]]]:
+) -> Iterator[dict[str, tuple[Simulator, Path]]]:
     """By the point at which a job was killed, its stream and its folder; all on one Spark."""
     place = tmp_path_factory.mktemp("killed")
     with ExitStack() as stack:
-        sims = {point: stack.enter_context(Simulator.spawn(shards=2)) for point in POINTS}
+        sims = {point: stack.enter_context(Simulator(shards=2)) for point in POINTS}
         for sim in sims.values():
             grow(sim)
             sim.advance(60)  # a backlog
@@ -130,7 +130,7 @@ def killed(
 @pytest.mark.proof
 @pytest.mark.parametrize("point", POINTS)
 def test_a_job_killed_at_any_point_goes_on_exactly(
-    spark: Any, killed: dict[str, tuple[RemoteSimulator, Path]], point: str
+    spark: Any, killed: dict[str, tuple[Simulator, Path]], point: str
 ) -> None:
     sim, lake = killed[point]
     kept = lake.with_name(f"{point}.checkpoint")
@@ -146,7 +146,7 @@ def test_a_job_killed_at_any_point_goes_on_exactly(
 
 @pytest.mark.proof
 def test_a_job_killed_as_it_noted_its_first_batch_begins_again(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path
+    spark: Any, sim: Simulator, tmp_path: Path
 ) -> None:
     """Spark 4.1 and newer refuse such a checkpoint, unless they are told not to."""
     sim.bulk(10)
@@ -163,7 +163,7 @@ def test_a_job_killed_as_it_noted_its_first_batch_begins_again(
 @pytest.mark.proof
 @pytest.mark.parametrize("format_", ["json", "csv", "orc"])
 def test_other_formats_hold_the_same(
-    command: Run, spark: Any, sim: RemoteSimulator, tmp_path: Path, format_: str
+    command: Run, spark: Any, sim: Simulator, tmp_path: Path, format_: str
 ) -> None:
     sim.bulk(30, keys=3)
     sim.put({"pk": {"S": 'a "quoted", name\nof two lines'}})
@@ -200,7 +200,7 @@ def read(spark: Any, to: str, format_: str) -> list[dict[str, Any]]:
 
 @pytest.mark.proof
 def test_a_format_that_is_not_there_is_said_in_a_line(
-    command: Run, sim: RemoteSimulator, tmp_path: Path
+    command: Run, sim: Simulator, tmp_path: Path
 ) -> None:
     done = command(
         "archive",
@@ -238,7 +238,7 @@ def readers(lake: Path) -> dict[str, Callable[[], list[tuple[str, datetime]]]]:
 
 @pytest.mark.proof
 def test_others_read_it_while_it_is_written_and_afterwards(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each row at most once, no fewer than before, and times are instants for everybody."""
     lake, begun = tmp_path / "lake", sim.now
@@ -277,7 +277,7 @@ def test_others_read_it_while_it_is_written_and_afterwards(
 
 @pytest.mark.proof
 def test_in_dynamodb_s_json_it_tells_the_time_machine_all_types(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path
+    spark: Any, sim: Simulator, tmp_path: Path
 ) -> None:
     item = {"pk": {"S": "a"}, "n": {"N": "1.50"}, "b": {"B": "AA=="}, "s": {"SS": ["x", "y"]}}
     sim.put({**item, "l": {"L": [{"S": "x"}, {"NULL": True}]}})
@@ -300,7 +300,7 @@ def test_in_dynamodb_s_json_it_tells_the_time_machine_all_types(
 
 @pytest.mark.proof
 def test_a_checkpoint_and_its_folder_belong_together(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path
+    spark: Any, sim: Simulator, tmp_path: Path
 ) -> None:
     """Otherwise changes would be in the folder twice, or never."""
     lake, kept = tmp_path / "lake", tmp_path / "lake.checkpoint"
@@ -323,7 +323,7 @@ def test_a_checkpoint_and_its_folder_belong_together(
 
 
 def test_a_folder_has_one_job_at_a_time(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules["watcher.spark.jobs.archive"], "LOCK_SECONDS", 0.0)
     file = tmp_path / "file"

@@ -288,7 +288,7 @@ def test_a_record_stamped_in_the_future_holds_nothing_up(clock: HandClock) -> No
 def test_windows_with_a_watermark_over_a_backlog_are_those_of_a_plain_read(
     spark: Any, tmp_path: Path
 ) -> None:
-    with Simulator.spawn(shards=4) as sim:
+    with Simulator(shards=4) as sim:
         sim.advance(-20 * HOUR)
         sim.enable_new_stream(shards=4)  # shards that opened before their first records
         lineages = sim.open_shards

@@ -18,7 +18,7 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator import Simulator
 from tests.spark import every_use
 from tests.spark.conftest import PATIENCE, options
 from tests.support.processes import children
@@ -37,7 +37,7 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 class Lake:
     """A query that appends to Parquet files, ended and started again."""
 
-    def __init__(self, spark: Any, sim: RemoteSimulator, place: Path) -> None:
+    def __init__(self, spark: Any, sim: Simulator, place: Path) -> None:
         self._spark = spark
         self._sim = sim
         self._to = str(place / "lake")
@@ -68,7 +68,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def test_batches_and_streams_bring_every_change_once(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path
+    spark: Any, sim: Simulator, tmp_path: Path
 ) -> None:
     sim.bulk(1500, keys=20)
     sim.split()
@@ -91,9 +91,7 @@ def test_batches_and_streams_bring_every_change_once(
     assert max(each["numInputRows"] for each in query.recentProgress) <= 100
 
 
-def test_what_a_stream_can_not_have_is_told(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path
-) -> None:
+def test_what_a_stream_can_not_have_is_told(spark: Any, sim: Simulator, tmp_path: Path) -> None:
     """Spark hides what is raised as the reader is made (UnboundLocalError: 'reader')."""
     wrong = [
         (
@@ -124,7 +122,7 @@ def planners(parent: int) -> set[int]:
 
 
 def test_a_planner_that_is_killed_is_the_cause_as_the_docs_have_it(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: Any, sim: Simulator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sim.bulk(100, keys=20)
     jvm = spark.sparkContext._gateway.proc.pid
@@ -157,7 +155,7 @@ def page() -> dict[str, Any]:
 
 @pytest.mark.skipif(not hasattr(DataStreamReader, "name"), reason="sources have no names yet")
 def test_named_sources_may_change_places(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path, page: dict[str, Any]
+    spark: Any, sim: Simulator, tmp_path: Path, page: dict[str, Any]
 ) -> None:
     def run(*, swapped: bool) -> list[str]:
         readers = {
@@ -180,7 +178,7 @@ def test_named_sources_may_change_places(
         "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
         "spark.sql.streaming.offsetLog.formatVersion": "2",  # 4.2 keeps offsets by their order in 1
     }
-    with Simulator.spawn(shards=1, table="returns") as other:
+    with Simulator(shards=1, table="returns") as other:
         for name, value in settings.items():
             spark.conf.set(name, value)
         try:
@@ -207,9 +205,7 @@ def pushing(spark: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
     register(spark)
 
 
-def test_a_frame_that_is_used_twice_has_all_its_rows_in_each(
-    pushing: Any, sim: RemoteSimulator
-) -> None:
+def test_a_frame_that_is_used_twice_has_all_its_rows_in_each(pushing: Any, sim: Simulator) -> None:
     """Spark would apply a pushed filter to every use of the frame, also to those before it."""
     sim.bulk(120, keys=10, remove_every=5)
     sim.advance(60)
@@ -221,7 +217,7 @@ def test_a_frame_that_is_used_twice_has_all_its_rows_in_each(
     every_use.check(pushing, frame, kinds)
 
 
-def test_each_action_on_a_frame_lists_the_stream_anew(spark: Any, sim: RemoteSimulator) -> None:
+def test_each_action_on_a_frame_lists_the_stream_anew(spark: Any, sim: Simulator) -> None:
     """Spark asks a source for its partitions once, however often a frame or a view is used."""
     sim.bulk(120, keys=10)
     sim.advance(60)

@@ -15,7 +15,7 @@ from watcher.spark.options import parse
 
 @pytest.mark.spark
 def test_items_have_the_keys_of_their_changes_and_come_before_them(spark: Any) -> None:
-    with Simulator.spawn(table="orders") as sim:
+    with Simulator(table="orders") as sim:
         sim.bulk(50, keys=20)
         read = spark.read.format("dynamodb_streams")
         whole = read.options(**options(sim, items="true", segments="3", readLimit="900")).load()

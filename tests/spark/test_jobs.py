@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.simulator import RemoteSimulator
+from tests.simulator import Simulator
 from tests.spark.conftest import Run
 from tests.support import wire
 from tests.support.hostile_text import HOSTILE, refuse_steering
@@ -19,12 +19,12 @@ from watcher.errors import DataLossError, UsageError, WatcherError
 pytestmark = pytest.mark.spark
 
 
-def here(sim: RemoteSimulator) -> AwsConfig:
+def here(sim: Simulator) -> AwsConfig:
     return AwsConfig("us-east-1", None, sim.endpoint)
 
 
 def test_query_prints_a_table_json_and_csv(
-    spark: Any, sim: RemoteSimulator, capsys: pytest.CaptureFixture[str]
+    spark: Any, sim: Simulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from watcher.spark.jobs import query
 
@@ -57,7 +57,7 @@ def test_query_prints_a_table_json_and_csv(
 
 
 def test_a_query_agrees_with_the_forms_that_a_watch_prints(
-    spark: Any, sim: RemoteSimulator, capsys: pytest.CaptureFixture[str]
+    spark: Any, sim: Simulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from watcher.spark.jobs import query
 
@@ -81,7 +81,7 @@ def test_a_query_agrees_with_the_forms_that_a_watch_prints(
 @pytest.mark.proof
 def test_nothing_that_a_query_prints_steers_a_terminal(
     spark: Any,
-    sim: RemoteSimulator,
+    sim: Simulator,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -100,7 +100,7 @@ def test_nothing_that_a_query_prints_steers_a_terminal(
 
 @pytest.mark.proof
 def test_a_query_may_use_the_view_several_times(
-    spark: Any, sim: RemoteSimulator, capsys: pytest.CaptureFixture[str]
+    spark: Any, sim: Simulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from watcher.spark.jobs import query
 
@@ -117,7 +117,7 @@ def test_a_query_may_use_the_view_several_times(
     assert capsys.readouterr().out.splitlines() == ["n", "460"]
 
 
-def test_sql_that_is_wrong_is_one_line(spark: Any, sim: RemoteSimulator) -> None:
+def test_sql_that_is_wrong_is_one_line(spark: Any, sim: Simulator) -> None:
     from watcher.spark.jobs import query
 
     sim.bulk(3)
@@ -131,7 +131,7 @@ def test_sql_that_is_wrong_is_one_line(spark: Any, sim: RemoteSimulator) -> None
         assert text in str(error.value)
 
 
-def test_data_loss_is_the_job_s_own_error(spark: Any, sim: RemoteSimulator, tmp_path: Path) -> None:
+def test_data_loss_is_the_job_s_own_error(spark: Any, sim: Simulator, tmp_path: Path) -> None:
     from watcher.spark.jobs import archive
 
     def once() -> None:
@@ -153,7 +153,7 @@ def test_data_loss_is_the_job_s_own_error(spark: Any, sim: RemoteSimulator, tmp_
         once()
 
 
-def test_triggers_exclude_each_other(spark: Any, sim: RemoteSimulator) -> None:
+def test_triggers_exclude_each_other(spark: Any, sim: Simulator) -> None:
     from watcher.spark.jobs.run import interval
 
     assert interval("500ms", "every") == "500 milliseconds"
@@ -162,7 +162,7 @@ def test_triggers_exclude_each_other(spark: Any, sim: RemoteSimulator) -> None:
 
 
 def test_a_query_over_an_archive_and_its_stream_has_each_change_once(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path, command: Run
+    spark: Any, sim: Simulator, tmp_path: Path, command: Run
 ) -> None:
     from watcher.spark.jobs import archive
 

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
 from tests.integration.conftest import fresh_dynamodb_local
-from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator import Simulator
 from tests.spark.conftest import PATIENCE, missing
 from tests.support.dynamodb_local import DynamoDBLocal, MissingPart
 from tests.support.lakes import Lake
@@ -49,7 +49,7 @@ def test_a_delta_table_is_kept_equal_by_spark_s_merge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lake = a_lake("delta", tmp_path)
-    with Simulator.spawn(table="orders", shards=2) as sim:
+    with Simulator(table="orders", shards=2) as sim:
         for name, value in sim.environment.items():
             monkeypatch.setenv(name, value)
         for number in range(4):
@@ -84,7 +84,7 @@ def test_a_delta_table_is_kept_equal_by_spark_s_merge(
 class Shop:
     """A table that is written to at random by a thread, and all that was written."""
 
-    def __init__(self, sim: RemoteSimulator, seed: int) -> None:
+    def __init__(self, sim: Simulator, seed: int) -> None:
         self.sim = sim
         self.now: dict[str, str] = {}
         self.past: dict[str, list[tuple[str, str | None, float]]] = defaultdict(list)
@@ -143,7 +143,7 @@ def test_killed_at_any_moment_it_holds_each_version_once(
 ) -> None:
     lake = a_lake(kind, tmp_path)
     options = ["--history"] if history else []
-    with Simulator.spawn(table="orders", shards=2) as sim:
+    with Simulator(table="orders", shards=2) as sim:
         with Shop(sim, 7) as shop:
             time.sleep(4)  # the copy has items whose changes are before it
             for seconds in (2.0, 0.2, 5.0):
@@ -175,7 +175,7 @@ def test_killed_at_any_moment_it_holds_each_version_once(
 @pytest.mark.proof
 def test_the_page_s_own_session_merges(tmp_path: Path) -> None:
     lake = a_lake("delta", tmp_path)
-    with Simulator.spawn(table="orders", shards=2) as sim:
+    with Simulator(table="orders", shards=2) as sim:
         for number in range(3):
             sim.put(item(f"k{number}", f"{number}.5"))
         words = ("tests.spark.lake_page", *lake.words, "orders", str(tmp_path))
@@ -260,7 +260,7 @@ def test_after_a_loss_it_is_compared_with_the_table(
     kind: str, history: bool, tmp_path: Path
 ) -> None:
     lake, options = a_lake(kind, tmp_path), ["--history"] if history else []
-    with Simulator.spawn(table="orders", shards=2) as sim:
+    with Simulator(table="orders", shards=2) as sim:
         shop = Shop(sim, 8)
         for _ in range(200):
             shop.change()

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow.parquet
 
-from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator import Simulator
 from tests.spark.conftest import Run, options
 from tests.support.secret import BY_VALUE, EVERYTHING, KEY, SECRET, refuse_traces, secret_item
 
@@ -28,8 +28,8 @@ def handle(record):
 
 
 @pytest.fixture
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(shards=1) as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(shards=1) as simulator:
         for number in (1, 2):
             simulator.put(secret_item(number))
         simulator.advance(2)
@@ -55,7 +55,7 @@ def key_file(tmp_path: Path) -> str:
 )
 @pytest.mark.parametrize("rules", [EVERYTHING[1], BY_VALUE[1]], ids=["paths", "values"])
 def test_no_row_has_any_of_it(
-    rules: str, more: dict[str, str], spark: Any, sim: RemoteSimulator, key_file: str
+    rules: str, more: dict[str, str], spark: Any, sim: Simulator, key_file: str
 ) -> None:
     given = options(sim, redact=rules, redactKeyFile=key_file, **more)
     rows = spark.read.format("dynamodb_streams").options(**given).load().collect()
@@ -65,7 +65,7 @@ def test_no_row_has_any_of_it(
 
 
 def test_nor_has_a_streaming_query(
-    spark: Any, sim: RemoteSimulator, key_file: str, tmp_path: Path
+    spark: Any, sim: Simulator, key_file: str, tmp_path: Path
 ) -> None:
     given = options(
         sim, redact=EVERYTHING[1], redactKeyFile=key_file, startingPosition="trim_horizon"
@@ -80,7 +80,7 @@ def test_nor_has_a_streaming_query(
 
 
 def test_nor_has_what_a_job_writes_or_prints(
-    command: Run, sim: RemoteSimulator, key_file: str, tmp_path: Path
+    command: Run, sim: Simulator, key_file: str, tmp_path: Path
 ) -> None:
     place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
     redact = [*EVERYTHING, "--redact-key-file", key_file]
@@ -99,7 +99,7 @@ def test_nor_has_what_a_job_writes_or_prints(
 
 @pytest.mark.parametrize("handler", ["--print-json", "--failing"])
 def test_nor_has_what_handlers_get_on_executors(
-    handler: str, command: Run, sim: RemoteSimulator, key_file: str, tmp_path: Path
+    handler: str, command: Run, sim: Simulator, key_file: str, tmp_path: Path
 ) -> None:
     (tmp_path / "failing.py").write_text(FAILING.lstrip())
     letters = tmp_path / "letters"
@@ -113,7 +113,7 @@ def test_nor_has_what_handlers_get_on_executors(
     refuse_traces(done.out.encode(), done.err.encode(), written)
 
 
-def test_what_is_wrong_is_told_in_a_line(spark: Any, command: Run, sim: RemoteSimulator) -> None:
+def test_what_is_wrong_is_told_in_a_line(spark: Any, command: Run, sim: Simulator) -> None:
     place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
     done = command("query", sim.stream_arn, "SELECT 1", *place, "--redact", "a=no")
     assert done.status == 2

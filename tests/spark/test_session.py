@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.simulator import RemoteSimulator
+from tests.simulator import Simulator
 from tests.spark.conftest import PATIENCE, Run
 from tests.support.program import Program
 from watcher.errors import UsageError
@@ -33,7 +33,7 @@ IVY = """<ivysettings><settings defaultResolver="here"/><resolvers>
 <ibiblio name="here" m2compatible="true" root="{repository}"/></resolvers></ivysettings>"""
 
 
-def ask(sim: RemoteSimulator, sql: str, *more: str) -> CompletedProcess[str]:
+def ask(sim: Simulator, sql: str, *more: str) -> CompletedProcess[str]:
     """A command in a process of its own, since a session's JVM is what this is about."""
     command = [sys.executable, "-m", "watcher", "query", sim.stream_arn, sql, "--output", "csv"]
     place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
@@ -168,7 +168,7 @@ def is_java(pid: int) -> bool:
 @pytest.mark.skipif(not Path("/proc/net/tcp6").exists(), reason="Linux tells what has started")
 @pytest.mark.parametrize("ports", [None, 0, 2], ids=["at once", "Java starts", "Spark starts"])
 def test_ctrl_c_while_spark_starts_is_a_quiet_end_that_leaves_no_jvm(
-    sim: RemoteSimulator, ports: int | None
+    sim: Simulator, ports: int | None
 ) -> None:
     mark = f"CTRL_C_{os.getpid()}_{ports}"
     place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
@@ -194,9 +194,7 @@ def test_ctrl_c_while_spark_starts_is_a_quiet_end_that_leaves_no_jvm(
 
 
 @pytest.mark.proof
-def test_packages_reach_spark_and_stdout_is_for_data(
-    sim: RemoteSimulator, maven: list[str]
-) -> None:
+def test_packages_reach_spark_and_stdout_is_for_data(sim: Simulator, maven: list[str]) -> None:
     done = ask(sim, "LIST JARS", "--packages", "org.example:tiny:1.0", *maven)
 
     assert done.returncode == 0, done.stderr
@@ -221,7 +219,7 @@ def test_packages_reach_spark_and_stdout_is_for_data(
     ],
 )
 def test_a_spark_that_does_not_start_is_one_line(
-    sim: RemoteSimulator, maven: list[str], options: list[str], text: str
+    sim: Simulator, maven: list[str], options: list[str], text: str
 ) -> None:
     done = ask(sim, "SELECT 1", *options, *maven)
 
@@ -234,7 +232,7 @@ def test_a_spark_that_does_not_start_is_one_line(
 
 def test_what_a_batch_raises_is_one_line_and_no_traceback_of_py4j(
     command: Run,
-    sim: RemoteSimulator,
+    sim: Simulator,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from tests.simulator import RemoteSimulator, judge
+from tests.simulator import Simulator, judge
 from tests.spark.conftest import PATIENCE, options
 from tests.spark.played import ARN, InTurn, PlayedStream, number
 from tests.support.hand_clock import HandClock
@@ -43,12 +43,12 @@ def no_query_left(spark: Any) -> Iterator[None]:
         query.stop()
 
 
-def stream(spark: Any, sim: RemoteSimulator, **more: Any) -> Any:
+def stream(spark: Any, sim: Simulator, **more: Any) -> Any:
     given = options(sim, startingPosition="trim_horizon") | more
     return spark.readStream.format("dynamodb_streams").options(**given).load()
 
 
-def batch(spark: Any, sim: RemoteSimulator, **more: Any) -> Any:
+def batch(spark: Any, sim: Simulator, **more: Any) -> Any:
     return spark.read.format("dynamodb_streams").options(**options(sim, **more)).load()
 
 
@@ -59,7 +59,7 @@ def in_memory(frame: Any, name: str, place: Path, **trigger: Any) -> Any:
 
 
 def test_a_running_query_follows_splits_and_rotations(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path
+    spark: Any, sim: Simulator, tmp_path: Path
 ) -> None:
     sim.bulk(1000, keys=20)
     query = in_memory(stream(spark, sim), "running", tmp_path)
@@ -83,9 +83,7 @@ def test_a_running_query_follows_splits_and_rotations(
     assert {"lag_seconds", "shards_finished"} <= report.keys()
 
 
-def test_available_now_ends_while_changes_go_on(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path
-) -> None:
+def test_available_now_ends_while_changes_go_on(spark: Any, sim: Simulator, tmp_path: Path) -> None:
     sim.bulk(500, keys=10)
     stopped = threading.Event()
 
@@ -114,7 +112,7 @@ def test_available_now_ends_while_changes_go_on(
 
 @pytest.mark.proof
 def test_two_queries_on_one_stream_are_each_exact_though_they_throttle_each_other(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path
+    spark: Any, sim: Simulator, tmp_path: Path
 ) -> None:
     sim.bulk(600, keys=20)
     sim.set_faults(shard_reads_per_second=5.0)
@@ -137,7 +135,7 @@ def test_two_queries_on_one_stream_are_each_exact_though_they_throttle_each_othe
         assert query.isActive
 
 
-def once(spark: Any, sim: RemoteSimulator, checkpoint: Path, **options: Any) -> Any:
+def once(spark: Any, sim: Simulator, checkpoint: Path, **options: Any) -> Any:
     """Run one query to the end of what is there."""
     writer = stream(spark, sim, **options).writeStream.format("noop")
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
@@ -146,7 +144,7 @@ def once(spark: Any, sim: RemoteSimulator, checkpoint: Path, **options: Any) -> 
 
 
 def test_data_loss_ends_the_query_with_shard_and_range(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path
+    spark: Any, sim: Simulator, tmp_path: Path
 ) -> None:
     sim.bulk(200, keys=10)
     sim.advance(2)
@@ -160,7 +158,7 @@ def test_data_loss_ends_the_query_with_shard_and_range(
 
 @pytest.mark.proof
 def test_a_micro_batch_that_is_done_again_says_what_is_gone_by_then(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path
+    spark: Any, sim: Simulator, tmp_path: Path
 ) -> None:
     """After a crash before its commit executors read the range anew."""
     sim.bulk(200, keys=10)
@@ -182,7 +180,7 @@ def test_a_micro_batch_that_is_done_again_says_what_is_gone_by_then(
 
 @pytest.mark.proof
 def test_the_progress_says_how_old_the_oldest_unread_change_is(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path
+    spark: Any, sim: Simulator, tmp_path: Path
 ) -> None:
     sim.advance(-7200)
     sim.bulk(60, keys=1)  # in one shard, so in one answer
@@ -206,7 +204,7 @@ def test_the_progress_says_how_old_the_oldest_unread_change_is(
     assert {each["data_losses"] for each in told} == {0}
 
 
-def test_a_batch_has_every_column_as_it_was_written(spark: Any, sim: RemoteSimulator) -> None:
+def test_a_batch_has_every_column_as_it_was_written(spark: Any, sim: Simulator) -> None:
     number = sim.put({"pk": {"S": "a"}, "qty": {"N": "1.50"}, "tags": {"SS": ["x", "y"]}})
     sim.modify("a", {"qty": {"N": "2"}})
     sim.remove("a", ttl=True)
@@ -233,9 +231,7 @@ def test_a_batch_has_every_column_as_it_was_written(spark: Any, sim: RemoteSimul
     assert third.user_identity.asDict() == TTL
 
 
-def test_a_batch_reads_everything_or_between_two_positions(
-    spark: Any, sim: RemoteSimulator
-) -> None:
+def test_a_batch_reads_everything_or_between_two_positions(spark: Any, sim: Simulator) -> None:
     sim.advance(-7200)
     sim.bulk(50, keys=5)
     sim.split()
@@ -259,7 +255,7 @@ def test_a_batch_reads_everything_or_between_two_positions(
 
 
 @pytest.mark.proof
-def test_a_shard_that_vanishes_under_a_batch_is_named(sim: RemoteSimulator) -> None:
+def test_a_shard_that_vanishes_under_a_batch_is_named(sim: Simulator) -> None:
     sim.bulk(50, keys=5)
     closed = sim.open_shards[0]
     sim.rotate(closed)
@@ -333,7 +329,7 @@ def test_a_micro_batch_that_is_done_again_has_the_same_rows() -> None:
 
 
 @pytest.mark.proof
-def test_images_as_variant(spark: Any, sim: RemoteSimulator) -> None:
+def test_images_as_variant(spark: Any, sim: Simulator) -> None:
     sim.put(
         {
             "pk": {"S": "a"},
@@ -351,7 +347,7 @@ def test_images_as_variant(spark: Any, sim: RemoteSimulator) -> None:
 
 
 @pytest.mark.proof
-def test_images_are_typed_as_the_docs_have_it(spark: Any, sim: RemoteSimulator) -> None:
+def test_images_are_typed_as_the_docs_have_it(spark: Any, sim: Simulator) -> None:
     page = (Path(__file__).parents[2] / "docs/spark.md").read_text()
     section = page.partition("### Typed images")[2].partition("\n### ")[0]
     (text,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
@@ -372,7 +368,7 @@ def test_images_are_typed_as_the_docs_have_it(spark: Any, sim: RemoteSimulator) 
 
 
 @pytest.mark.proof
-def test_the_wire_form_is_there_for_who_wants_it(spark: Any, sim: RemoteSimulator) -> None:
+def test_the_wire_form_is_there_for_who_wants_it(spark: Any, sim: Simulator) -> None:
     sim.put({"pk": {"S": "a"}, "qty": {"N": "1.50"}})
 
     row = batch(spark, sim, imageFormat="dynamodb-json").collect()[0]
@@ -380,6 +376,6 @@ def test_the_wire_form_is_there_for_who_wants_it(spark: Any, sim: RemoteSimulato
     assert row.new_image == '{"pk":{"S":"a"},"qty":{"N":"1.50"}}'
 
 
-def test_an_unknown_option_is_refused(spark: Any, sim: RemoteSimulator) -> None:
+def test_an_unknown_option_is_refused(spark: Any, sim: Simulator) -> None:
     with pytest.raises(PySparkException, match="did you mean startingPosition"):
         batch(spark, sim, startingPositon="latest")

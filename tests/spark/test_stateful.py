@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.simulator import RemoteSimulator
+from tests.simulator import Simulator
 from tests.spark.conftest import PATIENCE, options
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
@@ -37,7 +37,7 @@ def page() -> dict[str, Any]:
     return names
 
 
-def changes(spark: Any, sim: RemoteSimulator, **more: Any) -> Any:
+def changes(spark: Any, sim: Simulator, **more: Any) -> Any:
     given = options(sim, startingPosition="trim_horizon", maxRecordsPerTrigger=120) | more
     return spark.readStream.format("dynamodb_streams").options(**given).load()
 
@@ -56,7 +56,7 @@ def run(frame: Any, folder: Path, mode: str = "append") -> list[Any]:
     return found
 
 
-def rotations(sim: RemoteSimulator) -> Iterator[None]:
+def rotations(sim: Simulator) -> Iterator[None]:
     """Two runs' worth of changes; shards are split and closed between and in them."""
     sim.bulk(150, keys=12)
     sim.split()
@@ -68,7 +68,7 @@ def rotations(sim: RemoteSimulator) -> Iterator[None]:
 
 
 def test_a_window_counts_each_change_once(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path, page: dict[str, Any]
+    spark: Any, sim: Simulator, tmp_path: Path, page: dict[str, Any]
 ) -> None:
     for _ in rotations(sim):
         found = run(page["by_minute"](changes(spark, sim)), tmp_path, "update")
@@ -86,7 +86,7 @@ def test_a_window_counts_each_change_once(
 
 
 def test_two_reads_of_a_stream_united_are_deduplicated_within_a_watermark(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path, page: dict[str, Any]
+    spark: Any, sim: Simulator, tmp_path: Path, page: dict[str, Any]
 ) -> None:
     for _ in rotations(sim):
         other = changes(spark, sim, maxRecordsPerTrigger=70)

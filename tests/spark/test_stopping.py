@@ -21,7 +21,7 @@ import pyarrow.dataset
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.integration.conftest import fresh_dynamodb_local
-from tests.simulator import RemoteSimulator, judge
+from tests.simulator import Simulator, judge
 from tests.spark.conftest import PATIENCE, Run
 from tests.support.program import Program
 from watcher.errors import WatcherError
@@ -79,12 +79,12 @@ def sigterm(condition: Callable[[], object]) -> Iterator[None]:
     assert sent == [True], f"what SIGTERM waits for has not come within {SOON:g} s"
 
 
-def here(sim: RemoteSimulator, *more: str) -> list[str]:
+def here(sim: Simulator, *more: str) -> list[str]:
     place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
     return [sim.stream_arn, *place, "--from", "trim-horizon", *more]
 
 
-def test_an_archive_goes_on_exactly(command: Run, sim: RemoteSimulator, tmp_path: Path) -> None:
+def test_an_archive_goes_on_exactly(command: Run, sim: Simulator, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     archive = ["archive", *here(sim, "--to", str(lake), "--max-records-per-trigger", "500")]
     sim.bulk(4000, keys=20)
@@ -105,7 +105,7 @@ def test_an_archive_goes_on_exactly(command: Run, sim: RemoteSimulator, tmp_path
 
 @pytest.mark.proof
 def test_a_batch_has_as_long_as_is_asked_for(
-    command: Run, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Run, sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, asked = threading.Event(), threading.Event()
     append, request = ArchiveFolder.append, Shutdown.request
@@ -136,7 +136,7 @@ def test_a_batch_has_as_long_as_is_asked_for(
 
 @pytest.mark.proof
 def test_a_batch_that_is_cut_off_is_completed_at_the_next_start(
-    command: Run, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Run, sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files were in by then, and only Spark did not know."""
     begun, cut = threading.Event(), threading.Event()
@@ -194,7 +194,7 @@ def close():
 
 @pytest.mark.proof
 def test_handlers_finish_their_batch_are_closed_and_go_on(
-    command: Run, sim: RemoteSimulator, tmp_path: Path
+    command: Run, sim: Simulator, tmp_path: Path
 ) -> None:
     lines = tmp_path / "lines"
     (tmp_path / "note.py").write_text(NOTE.lstrip().format(lines=lines))
@@ -216,7 +216,7 @@ def test_handlers_finish_their_batch_are_closed_and_go_on(
 
 @pytest.mark.proof
 def test_a_planner_that_still_lists_shards_keeps_no_signal_waiting(
-    command: Run, sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
+    command: Run, sim: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is at work then, and no handler is loaded: there is nothing to close."""
     closings: list[Any] = []
@@ -255,7 +255,7 @@ def test_handlers_that_take_too_long_to_close_are_told_of(
 
 
 @pytest.mark.proof
-def test_a_signal_to_the_whole_group_is_a_quiet_end(sim: RemoteSimulator, tmp_path: Path) -> None:
+def test_a_signal_to_the_whole_group_is_a_quiet_end(sim: Simulator, tmp_path: Path) -> None:
     """As a terminal or a service manager sends it: Spark's JVM gets it too."""
     sim.bulk(50, keys=5)
     sim.advance(2)

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.simulator import RemoteSimulator, judge
+from tests.simulator import Simulator, judge
 from tests.spark.conftest import Done, Run
 from tests.support.hostile_text import HOSTILE, refuse_steering
 from watcher.aws.config import AwsConfig
@@ -69,7 +69,7 @@ def handle(record):
 '''
 
 
-def watch(command: Run, sim: RemoteSimulator, *more: str) -> Done:
+def watch(command: Run, sim: Simulator, *more: str) -> Done:
     place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1", "--engine", "spark"]
     return command(sim.stream_arn, *place, "--from", "trim-horizon", "--no-follow", *more)
 
@@ -80,7 +80,7 @@ def handlers(folder: Path, **texts: str) -> list[str]:
     return ["--handlers", str(folder)]
 
 
-def test_handlers_run_on_executors_in_order(command: Run, sim: RemoteSimulator) -> None:
+def test_handlers_run_on_executors_in_order(command: Run, sim: Simulator) -> None:
     sim.bulk(500, keys=10)
     sim.split()
     sim.bulk(300, keys=10)
@@ -95,7 +95,7 @@ def test_handlers_run_on_executors_in_order(command: Run, sim: RemoteSimulator) 
 
 @pytest.mark.proof
 def test_each_process_closes_its_handlers_once_at_the_end(
-    command: Run, sim: RemoteSimulator, tmp_path: Path
+    command: Run, sim: Simulator, tmp_path: Path
 ) -> None:
     sim.bulk(200, keys=10)
     sim.rotate("all")
@@ -111,7 +111,7 @@ def test_each_process_closes_its_handlers_once_at_the_end(
 
 
 def test_a_handler_that_fails_stops_the_query_where_that_is_asked_for(
-    command: Run, sim: RemoteSimulator, tmp_path: Path
+    command: Run, sim: Simulator, tmp_path: Path
 ) -> None:
     sim.bulk(5)
     sim.advance(2)
@@ -134,7 +134,7 @@ def test_a_handler_that_fails_stops_the_query_where_that_is_asked_for(
 
 @pytest.mark.proof
 def test_with_a_checkpoint_a_handler_that_fails_is_tried_again_until_it_succeeds(
-    command: Run, sim: RemoteSimulator, tmp_path: Path
+    command: Run, sim: Simulator, tmp_path: Path
 ) -> None:
     sim.bulk(12)
     sim.advance(2)
@@ -151,7 +151,7 @@ def test_with_a_checkpoint_a_handler_that_fails_is_tried_again_until_it_succeeds
 
 @pytest.mark.proof
 def test_filters_and_colours_are_those_of_the_watch(
-    command: Run, sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
+    command: Run, sim: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sim.bulk(40, keys=4, remove_every=5)
     sim.put({"pk": {"S": HOSTILE}, HOSTILE: {"S": HOSTILE}})
@@ -185,7 +185,7 @@ def test_filters_and_colours_are_those_of_the_watch(
     ],
 )
 def test_what_cannot_work_here_is_refused(
-    command: Run, sim: RemoteSimulator, options: list[str], text: str
+    command: Run, sim: Simulator, options: list[str], text: str
 ) -> None:
     done = watch(command, sim, *options)
 
@@ -193,9 +193,7 @@ def test_what_cannot_work_here_is_refused(
     assert done.err.splitlines()[-1].startswith(f"error: {text}")
 
 
-def test_a_checkpoint_of_the_watch_is_refused(
-    command: Run, sim: RemoteSimulator, tmp_path: Path
-) -> None:
+def test_a_checkpoint_of_the_watch_is_refused(command: Run, sim: Simulator, tmp_path: Path) -> None:
     place = tmp_path / "state.json"
     place.write_text('{"stream_arn": "", "active": [], "shards": []}')
 

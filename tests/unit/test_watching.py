@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import watcher
-from tests.simulator import RemoteSimulator, Simulator, judge
+from tests.simulator import Simulator, judge
 from tests.support.program import run
 from watcher import HandlerError, Record, StreamError, UsageError, watch
 from watcher.cli import options
@@ -27,18 +27,18 @@ from watcher.observability.watch_stats import Totals
 
 
 @pytest.fixture
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(table="orders", shards=2) as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders", shards=2) as simulator:
         yield simulator
 
 
-def see(sim: RemoteSimulator, *observers: object, **settings: object) -> Totals:
+def see(sim: Simulator, *observers: object, **settings: object) -> Totals:
     """Watch everything up to now."""
     settings = {"start": "trim_horizon", "follow": False, **settings}
     return watch("orders", observers, region="us-east-1", endpoint_url=sim.endpoint, **settings)  # type: ignore[arg-type]
 
 
-def test_each_observer_gets_every_record_in_this_process(sim: RemoteSimulator) -> None:
+def test_each_observer_gets_every_record_in_this_process(sim: Simulator) -> None:
     sim.bulk(300, keys=7)
     first: list[str] = []
     second: list[tuple[int, str]] = []
@@ -54,7 +54,7 @@ def test_each_observer_gets_every_record_in_this_process(sim: RemoteSimulator) -
 
 
 def test_a_bounded_watch_says_the_same_however_many_shards_it_reads(
-    sim: RemoteSimulator, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    sim: Simulator, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("watcher"), "propagate", True)
     sim.bulk(30, keys=7)
@@ -73,7 +73,7 @@ def test_a_bounded_watch_says_the_same_however_many_shards_it_reads(
     ],
 )
 def test_a_filter_that_no_change_matched_says_what_none_has(
-    sim: RemoteSimulator,
+    sim: Simulator,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
     filters: str,
@@ -91,7 +91,7 @@ def test_a_filter_that_no_change_matched_says_what_none_has(
 
 
 def test_a_filter_of_images_that_the_stream_lacks_is_refused_at_the_start() -> None:
-    with Simulator.spawn(table="orders", view_type="KEYS_ONLY") as sim:
+    with Simulator(table="orders", view_type="KEYS_ONLY") as sim:
         connection: Any = {"region": "us-east-1", "endpoint_url": sim.endpoint}
         for start in (partial(watch, "orders", [print]), partial(watcher.Stream, "orders")):
             with pytest.raises(
@@ -100,7 +100,7 @@ def test_a_filter_of_images_that_the_stream_lacks_is_refused_at_the_start() -> N
                 start(filters="new.total > 1", **connection)
 
 
-def test_a_start_may_be_a_datetime(sim: RemoteSimulator) -> None:
+def test_a_start_may_be_a_datetime(sim: Simulator) -> None:
     sim.bulk(10)
     sim.advance(3600)
     moment = datetime.fromtimestamp(sim.now, UTC)
@@ -114,7 +114,7 @@ def test_a_start_may_be_a_datetime(sim: RemoteSimulator) -> None:
     assert later <= {record.sequence_number for record in seen}
 
 
-def test_a_checkpoint_of_another_stream_is_refused(sim: RemoteSimulator, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_stream_is_refused(sim: Simulator, tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     see(sim, checkpoint=file)
     text = file.read_text().replace("/orders/", "/others/")
@@ -124,7 +124,7 @@ def test_a_checkpoint_of_another_stream_is_refused(sim: RemoteSimulator, tmp_pat
     assert file.read_text() == text
 
 
-def test_it_works_in_a_thread_that_is_not_the_main_one(sim: RemoteSimulator) -> None:
+def test_it_works_in_a_thread_that_is_not_the_main_one(sim: Simulator) -> None:
     sim.bulk(20)
     seen: list[Record] = []
     thread = threading.Thread(target=see, args=(sim, seen.append))
@@ -133,7 +133,7 @@ def test_it_works_in_a_thread_that_is_not_the_main_one(sim: RemoteSimulator) -> 
     assert len(seen) == 20
 
 
-def test_an_event_stops_it_in_any_thread(sim: RemoteSimulator, tmp_path: Path) -> None:
+def test_an_event_stops_it_in_any_thread(sim: Simulator, tmp_path: Path) -> None:
     stop, seen, totals = threading.Event(), list[str](), list[Totals]()
     file = tmp_path / "state.json"
     sim.write("a", 300)
@@ -158,7 +158,7 @@ def test_an_event_stops_it_in_any_thread(sim: RemoteSimulator, tmp_path: Path) -
 
 
 def test_after_its_seconds_the_record_in_hand_has_the_stop_timeout(
-    sim: RemoteSimulator, tmp_path: Path
+    sim: Simulator, tmp_path: Path
 ) -> None:
     seen, file = list[str](), tmp_path / "state.json"
     sim.write("a", 3)
@@ -177,9 +177,7 @@ def test_after_its_seconds_the_record_in_hand_has_the_stop_timeout(
 
 
 @pytest.mark.parametrize("place", ["line", "variable", "file"])
-def test_its_seconds_may_be_given_anywhere(
-    sim: RemoteSimulator, tmp_path: Path, place: str
-) -> None:
+def test_its_seconds_may_be_given_anywhere(sim: Simulator, tmp_path: Path, place: str) -> None:
     (tmp_path / "watcher.toml").write_text("max-seconds = 0.5" if place == "file" else "")
     variable = {"WATCHER_CONFIG": "watcher.toml"}
     if place == "variable":
@@ -191,7 +189,7 @@ def test_its_seconds_may_be_given_anywhere(
 
 
 def test_an_observer_may_be_a_handlers_name_or_a_module(
-    sim: RemoteSimulator, capsys: pytest.CaptureFixture[str]
+    sim: Simulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sim.write("a", 2)
     module = ModuleType("mine")
@@ -276,7 +274,7 @@ def test_dir_lists_what_there_is() -> None:
 
 @pytest.mark.parametrize("is_file", [True, False], ids=["a file", "standard input"])
 def test_a_program_with_threads_needs_no_main_guard_and_no_file(
-    is_file: bool, sim: RemoteSimulator, tmp_path: Path
+    is_file: bool, sim: Simulator, tmp_path: Path
 ) -> None:
     sim.write("k")
     text = (
@@ -300,7 +298,7 @@ def test_a_program_with_threads_needs_no_main_guard_and_no_file(
 
 
 def test_a_child_that_imports_a_main_program_without_a_guard_starts_no_watch_of_its_own(
-    sim: RemoteSimulator, tmp_path: Path
+    sim: Simulator, tmp_path: Path
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text(
@@ -322,7 +320,7 @@ def test_a_child_that_imports_a_main_program_without_a_guard_starts_no_watch_of_
     assert "__main__" in done.stderr.splitlines()[-1]
 
 
-def test_a_failing_close_ends_in_an_error_under_the_policy_that_stops(sim: RemoteSimulator) -> None:
+def test_a_failing_close_ends_in_an_error_under_the_policy_that_stops(sim: Simulator) -> None:
     module = ModuleType("mine")
     module.handle = print  # type: ignore[attr-defined]
     module.close = lambda: 1 / 0  # type: ignore[attr-defined]
@@ -363,7 +361,7 @@ class Replaced:
 
 @pytest.mark.parametrize("err", [None, Replaced()], ids=["none", "replaced"])
 def test_a_host_program_may_have_streams_of_its_own_making(
-    sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch, err: object
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch, err: object
 ) -> None:
     sim.bulk(3)
     out = Replaced()
@@ -384,7 +382,7 @@ def test_a_host_program_may_have_streams_of_its_own_making(
     ],
 )
 def test_one_by_itself_stands_for_a_list_of_one(
-    sim: RemoteSimulator, stream: str, one: dict[str, Any]
+    sim: Simulator, stream: str, one: dict[str, Any]
 ) -> None:
     sim.bulk(3)
     settings = {"start": "trim_horizon", "follow": False, "endpoint_url": sim.endpoint, **one}
@@ -394,7 +392,7 @@ def test_one_by_itself_stands_for_a_list_of_one(
 
 
 def test_one_key_and_one_handlers_name_stand_for_lists_of_one(
-    sim: RemoteSimulator, capsys: pytest.CaptureFixture[str]
+    sim: Simulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sim.write("a", 2)
     sim.write("b", 1)
@@ -404,7 +402,7 @@ def test_one_key_and_one_handlers_name_stand_for_lists_of_one(
 
 
 def test_a_host_programs_signal_handler_is_called_at_the_end_of_the_watch(
-    sim: RemoteSimulator,
+    sim: Simulator,
 ) -> None:
     sim.bulk(3)
     told: list[tuple[int, int]] = []
@@ -450,7 +448,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_pool_ends_though_its_process_watches(sim: RemoteSimulator, tmp_path: Path) -> None:
+def test_a_pool_ends_though_its_process_watches(sim: Simulator, tmp_path: Path) -> None:
     sim.write("a", 1)
     checkpoint = tmp_path / "state.json"
     program = POOL.replace("CHECKPOINT", repr(str(checkpoint)))
@@ -471,7 +469,7 @@ def test_a_pool_ends_though_its_process_watches(sim: RemoteSimulator, tmp_path: 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("of_host", ["a handler", "the system's", "Python's"])
 def test_a_second_signal_breaks_the_watch_off_and_not_the_host_program(
-    number: signal.Signals, of_host: str, sim: RemoteSimulator
+    number: signal.Signals, of_host: str, sim: Simulator
 ) -> None:
     sim.bulk(3)
     told: list[int] = []
@@ -497,7 +495,7 @@ def test_a_second_signal_breaks_the_watch_off_and_not_the_host_program(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_the_host_program_ignores_stays_ignored(
-    number: signal.Signals, sim: RemoteSimulator
+    number: signal.Signals, sim: Simulator
 ) -> None:
     sim.bulk(3)
     before = signal.signal(number, signal.SIG_IGN)
@@ -509,7 +507,7 @@ def test_a_signal_that_the_host_program_ignores_stays_ignored(
 
 
 @pytest.mark.usefixtures("frozen_objects_are_counted")
-def test_what_a_host_program_has_frozen_stays_frozen(sim: RemoteSimulator) -> None:
+def test_what_a_host_program_has_frozen_stays_frozen(sim: Simulator) -> None:
     sim.bulk(3)
     gc.freeze()  # as tests/conftest.py has done before
     frozen = gc.get_freeze_count()
@@ -517,7 +515,7 @@ def test_what_a_host_program_has_frozen_stays_frozen(sim: RemoteSimulator) -> No
     assert gc.get_freeze_count() > frozen / 2  # some are no more
 
 
-def beside(sim: RemoteSimulator, *observers: object, **settings: Any) -> watcher.Watch:
+def beside(sim: Simulator, *observers: object, **settings: Any) -> watcher.Watch:
     """A watch as an object."""
     settings = {"start": "trim_horizon", **settings}
     return watcher.Watch(
@@ -537,7 +535,7 @@ def until(condition: Any, seconds: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-def test_a_watch_goes_on_beside_the_program(sim: RemoteSimulator, tmp_path: Path) -> None:
+def test_a_watch_goes_on_beside_the_program(sim: Simulator, tmp_path: Path) -> None:
     seen: list[Record] = []
     made = beside(sim, seen.append, checkpoint=tmp_path / "state.json")
     assert made.health() == ["the watch has not begun yet"]
@@ -555,7 +553,7 @@ def test_a_watch_goes_on_beside_the_program(sim: RemoteSimulator, tmp_path: Path
 
 
 def test_a_handler_that_stops_the_watch_gets_no_further_record(
-    sim: RemoteSimulator, tmp_path: Path
+    sim: Simulator, tmp_path: Path
 ) -> None:
     sim.write("a", 20)
     seen: list[Record] = []
@@ -574,12 +572,12 @@ def test_a_handler_that_stops_the_watch_gets_no_further_record(
     assert len(seen) == 20
 
 
-def test_what_has_not_begun_cannot_be_waited_for(sim: RemoteSimulator) -> None:
+def test_what_has_not_begun_cannot_be_waited_for(sim: Simulator) -> None:
     with pytest.raises(UsageError, match="has not begun: use it in a `with` block"):
         beside(sim, print).wait()
 
 
-def test_a_watch_that_dies_is_seen(sim: RemoteSimulator, caplog: Any) -> None:
+def test_a_watch_that_dies_is_seen(sim: Simulator, caplog: Any) -> None:
     def fail(record: Record) -> None:
         raise ValueError("no such customer")
 
@@ -595,7 +593,7 @@ def test_a_watch_that_dies_is_seen(sim: RemoteSimulator, caplog: Any) -> None:
     assert "The watch has ended: " in caplog.text
 
 
-def test_an_error_of_the_block_is_not_hidden_by_one_of_the_watch(sim: RemoteSimulator) -> None:
+def test_an_error_of_the_block_is_not_hidden_by_one_of_the_watch(sim: Simulator) -> None:
     def fail(record: Record) -> None:
         raise ValueError
 
@@ -605,7 +603,7 @@ def test_an_error_of_the_block_is_not_hidden_by_one_of_the_watch(sim: RemoteSimu
         raise KeyError
 
 
-def test_what_can_not_begin_is_raised_where_the_block_begins(sim: RemoteSimulator) -> None:
+def test_what_can_not_begin_is_raised_where_the_block_begins(sim: Simulator) -> None:
     made = watcher.Watch("none", [print], region="us-east-1", endpoint_url=sim.endpoint)
     with pytest.raises(StreamError, match="none"), made:
         raise AssertionError
@@ -614,7 +612,7 @@ def test_what_can_not_begin_is_raised_where_the_block_begins(sim: RemoteSimulato
         beside(sim, print, on_error="never")
 
 
-def test_a_watch_keeps_the_event_loop_free(sim: RemoteSimulator) -> None:
+def test_a_watch_keeps_the_event_loop_free(sim: Simulator) -> None:
     seen: list[Record] = []
 
     async def main() -> None:
@@ -628,7 +626,7 @@ def test_a_watch_keeps_the_event_loop_free(sim: RemoteSimulator) -> None:
     assert len(seen) == 3
 
 
-def test_the_callers_stop_and_display_work_beside_it(sim: RemoteSimulator) -> None:
+def test_the_callers_stop_and_display_work_beside_it(sim: Simulator) -> None:
     stop, shown = threading.Event(), list[int]()
 
     class Shown:
@@ -647,7 +645,7 @@ def test_the_callers_stop_and_display_work_beside_it(sim: RemoteSimulator) -> No
     assert 3 in shown
 
 
-def test_its_metrics_go_into_a_registry_of_the_programs_own(sim: RemoteSimulator) -> None:
+def test_its_metrics_go_into_a_registry_of_the_programs_own(sim: Simulator) -> None:
     prometheus = pytest.importorskip("prometheus_client")
     registry = prometheus.CollectorRegistry()
     sim.write("a", 3)

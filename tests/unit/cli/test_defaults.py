@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator import Simulator
 from tests.support.program import run
 from watcher.cli import handler_flags
 from watcher.cli.command_line import LOG_FORMAT, CommandLine
@@ -226,8 +226,8 @@ def test_a_default_for_a_handlers_option_chooses_it_only_where_nothing_else_is_c
 
 
 @pytest.fixture(scope="module")
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(table="orders") as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders") as simulator:
         simulator.bulk(5)
         yield simulator
 
@@ -254,7 +254,7 @@ def sim() -> Iterator[RemoteSimulator]:
     ],
 )
 def test_an_error_about_a_value_says_where_it_comes_from(
-    sim: RemoteSimulator, folder: Path, name: str, value: str, words: str
+    sim: Simulator, folder: Path, name: str, value: str, words: str
 ) -> None:
     table = "orderz" if name == "WATCHER_REGION" else "orders"
     program = run(table, env={**sim.environment, name: value}, cwd=folder)
