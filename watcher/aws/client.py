@@ -125,7 +125,9 @@ class StreamsClient:
         credentials: Credentials | None = None,
         *,
         read_seconds: float | None = None,
+        pending_max: int = PENDING_MAX,
     ) -> None:
+        """Up to `pending_max` answers to `prefetch_records` may wait to be taken."""
         self._attempts = attempts
         self._read_seconds = read_seconds or deadline.READ_SECONDS
         self.counters = Counters()
@@ -144,8 +146,14 @@ class StreamsClient:
         """Botocore's client."""
         self.shortcut: FastClient | None = None
         """Reads shards without botocore's overhead; None: botocore reads them."""
-        self._listings = self._new_shortcut()
-        self._opened: list[Client | FastClient] = [self.api, self._listings]
+        self._fast = FastClient(
+            self._clients.session,
+            self.api,
+            bounded=self._bounded,
+            whole_call_reads=WHOLE_CALL_READS,
+            pending_max=pending_max,
+        )
+        self._opened: list[Client | FastClient] = [self.api, self._fast]
         self._limiter = call_limiter_for(self.api.meta.endpoint_url)
         self.region: str = self.api.meta.region_name
 
@@ -162,15 +170,6 @@ class StreamsClient:
             operation,
             seconds=reads * self._read_seconds + repeats * _REPEAT_SECONDS,
             before=self._credentials.keys,
-        )
-
-    def _new_shortcut(self, pending_max: int = PENDING_MAX) -> FastClient:
-        return FastClient(
-            self._clients.session,
-            self.api,
-            bounded=self._bounded,
-            whole_call_reads=WHOLE_CALL_READS,
-            pending_max=pending_max,
         )
 
     def counting(self, counters: Counters) -> StreamsClient:
@@ -288,7 +287,7 @@ class StreamsClient:
 
     def _describe(self, query: Query) -> ParsedAnswer:
         """Calls DescribeStream within its rate limit, and retries calls without an answer."""
-        call = partial(self._call, self._listings.describe_stream, "StreamDescription", **query)
+        call = partial(self._call, self._fast.describe_stream, "StreamDescription", **query)
         turn = self._limiter.turn
         time.sleep(turn())
         return retry(
@@ -377,18 +376,14 @@ class StreamsClient:
             return made
         return self._bounded(getattr(self.api, operation))
 
-    def use_fast_path(self, arn: str, *, pending_max: int = PENDING_MAX) -> None:
+    def use_fast_path(self, arn: str) -> None:
         """Makes reads of this stream's shards cheap; each call then has one attempt.
-
-        Up to `pending_max` answers to `prefetch_records` may wait to be taken.
 
         Call it before a fork: all children share the loaded data.
         """
         with contextlib.suppress(boto.BotoCoreError):  # the first call raises it again
-            shortcut = self._new_shortcut(pending_max)
-            self._opened.append(shortcut)
-            shortcut.prepare(arn)
-            self.shortcut = shortcut
+            self._fast.prepare(arn)
+            self.shortcut = self._fast
 
     def close(self) -> None:
         """Closes its connections; a later call opens new ones."""

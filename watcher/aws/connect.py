@@ -89,10 +89,12 @@ def for_worker(
     """Returns a client for reading shards, without retries: the shard's reader retries.
 
     `credentials` are another process's, to be used instead of the program's own. For `pending_max`
-    see `use_fast_path`.
+    see `StreamsClient`.
     """
-    streams = StreamsClient(connection, region_in(arn), attempts=1, credentials=credentials)
-    streams.use_fast_path(arn, pending_max=pending_max)
+    streams = StreamsClient(
+        connection, region_in(arn), attempts=1, credentials=credentials, pending_max=pending_max
+    )
+    streams.use_fast_path(arn)
     return streams
 
 
