@@ -32,7 +32,7 @@ def spark() -> Iterator[Any]:
     """A session with two cores and `dynamodb_streams`."""
     try:
         from watcher.errors import WatcherError
-        from watcher.spark import compat, session
+        from watcher.spark import session
     except ImportError as error:
         missing(f"Spark is not installed: {error}")
     # Spark's JVM keeps the environment that it was started with.
@@ -42,24 +42,11 @@ def spark() -> Iterator[Any]:
     os.environ.setdefault("TERM", "xterm")
     os.environ.update(AWS_EC2_METADATA_DISABLED="true", AWS_CONFIG_FILE=os.devnull)
     try:
-        started = session.start(master="local[2]") if compat.HAS_ADMISSION_CONTROL else older()
+        started = session.start(master="local[2]")
     except WatcherError as error:
         missing(str(error))
     yield started
     started.stop()
-
-
-def older() -> Any:
-    """A Spark that the commands refuse, and the source does not."""
-    from pyspark.sql import SparkSession
-
-    from watcher.spark import jvm, register, session
-
-    jvm.set_java_home()
-    builder = SparkSession.builder.master("local[2]").config(map={**session.LOCAL_DEFAULTS})
-    started = builder.getOrCreate()
-    register(started)
-    return started
 
 
 def missing(what: str) -> None:

@@ -57,7 +57,7 @@ class PlayedQuery:
 def test_each_batch_is_counted_and_all_progress_is_fetched_only_after_a_gap(tmp_path: Path) -> None:
     query: Any = PlayedQuery(0, 1, 0, 0, 1, 0, 3, 1)
 
-    totals = run(lambda: query, "counted", stop=Shutdown(1), stop_file=tmp_path / "x")
+    totals = run(lambda: query, "counted", stop=Shutdown(1), stop_file=tmp_path / "x", once=False)
 
     assert (totals.batches, totals.records) == (6, 60)
     assert query.asked_for_all == 1
@@ -83,7 +83,7 @@ def test_a_stop_lets_the_batch_at_work_end_and_no_other_begin(tmp_path: Path) ->
 
     query: Any = AtWork(0)
 
-    totals = run(lambda: query, "counted", stop=stop, stop_file=file)
+    totals = run(lambda: query, "counted", stop=stop, stop_file=file, once=True)
 
     assert query.was_stopped and not totals.is_cut
     assert (totals.batches, totals.records) == (1, 10)

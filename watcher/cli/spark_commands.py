@@ -64,8 +64,6 @@ def _run(job: Callable[..., _Result], *operands: str | list[str], values: Values
     if "stop_timeout" in values:
         refuse_bad_seconds("stop_timeout", values["stop_timeout"])
     session, own = module("session"), inspect.signature(job).parameters
-    if job.__name__ != "mirror":
-        module("compat").refuse_old()
     spark = session.start(**options.values(session.start, values))
     try:
         with module("error_mapping").translating_errors():
@@ -250,7 +248,6 @@ def _watch(
         raise UsageError("--engine spark watches one table a run: name one")
     load = functools.partial(_load, choice, values)
     load()  # what is wrong with a handler is said here, not by Spark
-    module("compat").refuse_old()
     started = session.start(**options.values(session.start, values))
     try:
         totals = module("jobs").watch(

@@ -79,15 +79,6 @@ def is_registered(error: PySparkException) -> bool:
     return error.getCondition() == "DATA_SOURCE_ALREADY_EXISTS"
 
 
-def refuse_old() -> None:
-    """Raises UsageError where Spark is too old for a command; the source runs on 4.0."""
-    if not HAS_ADMISSION_CONTROL:
-        raise UsageError(
-            f"the commands need Spark 4.2 or newer, and this is {pyspark.__version__}; the source "
-            "runs on it: watcher.spark.register(spark), then format('dynamodb_streams')"
-        )
-
-
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Returns Spark's schema as Arrow's, its timestamps in UTC."""
     # Up to 4.1 that is the default, and the parameter has another name.

@@ -72,7 +72,8 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
     Raises UsageError, and whatever the source raises.
     """
     redacted = settings.redacted(redact, redact_file, redact_key_file)
-    stop_file = new_stop_file()
+    stop_file, folder = new_stop_file(), ArchiveFolder(spark, to)
+    place = checkpoint or folder.checkpoint
     records = changes(
         spark,
         stream,
@@ -82,9 +83,9 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
         maxRecordsPerTrigger=max_records,
         failOnDataLoss=fail_on_data_loss,
         stopFile=str(stop_file),
+        checkpointLocation=place,
         **redacted,
     )
-    folder = ArchiveFolder(spark, to)
     rows = _by_date(records, format)
     with translating_errors(), folder.locked():
         if format in _FILES:
@@ -93,10 +94,11 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
             )
         else:  # tables (delta, iceberg): Spark itself writes them
             writer = rows.writeStream.format(format).partitionBy("date").option("path", to)
-        writer = writer.option("checkpointLocation", checkpoint or folder.checkpoint)
+        writer = writer.option("checkpointLocation", place)
         writer = triggered(writer, once=once, every=every, default="10s")
         logger.info(f"Archiving {stream} to {to} as {format}")
-        return run(writer.start, "archived", stop=Shutdown(stop_timeout), stop_file=stop_file)
+        stop = Shutdown(stop_timeout)
+        return run(writer.start, "archived", stop=stop, stop_file=stop_file, once=once)
 
 
 def _by_date(records: DataFrame, format: str) -> DataFrame:  # noqa: A002

@@ -10,7 +10,6 @@ from watcher.aws.config import AwsConfig
 from watcher.declared import Opt
 from watcher.errors import DataLossError, UsageError
 from watcher.shutdown import Shutdown
-from watcher.spark.compat import HAS_ADMISSION_CONTROL
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import JobTotals, new_stop_file, run, trigger
@@ -94,16 +93,9 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
     logger.info(f"Merging the changes of {stream} into {to}")
     start = writer.trigger(**when).start
     try:
-        totals = done = run(start, "merged", stop=stop, stop_file=stop_file)
+        return run(start, "merged", stop=stop, stop_file=stop_file, once=once)
     except DataLossError as error:
         raise DataLossError(f"{error}; or --recopy, which compares all rows") from error
-    # Up to 4.1, Spark takes one micro-batch for all: those of shards' children are left.
-    while once and not HAS_ADMISSION_CONTROL and done.records and not done.signal:
-        done = run(start, "merged", stop=stop, stop_file=stop_file)
-        totals.batches += done.batches
-        totals.records += done.records
-        totals.signal = done.signal
-    return totals
 
 
 def _property(text: str) -> tuple[str, str]:

@@ -106,6 +106,7 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
         maxRecordsPerTrigger=max_records,
         failOnDataLoss=fail_on_data_loss,
         stopFile=str(stop_file),
+        checkpointLocation=f"{place}/changes",
         **options,
     )
     apply = functools.partial(_write, to, others)
@@ -120,7 +121,7 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
     writer = frame.writeStream.foreachBatch(write)
     writer = writer.option("checkpointLocation", f"{place}/changes")
     start = triggered(writer, once=once, every=every).start
-    return run(start, "applied", stop=Shutdown(stop_timeout), stop_file=stop_file)
+    return run(start, "applied", stop=Shutdown(stop_timeout), stop_file=stop_file, once=once)
 
 
 def _refuse_without_images(listing: Listing) -> None:

@@ -75,26 +75,27 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
     stop = Shutdown(stop_timeout)
     task = HandlersTask(load, policy, sys.stdout.isatty(), test, redaction)
     batches, stop_file = BatchDelivery(task, stop), new_stop_file()
-    records = changes(
-        spark,
-        stream,
-        connection,
-        startingPosition=start,
-        wireRecords=True,
-        columns=handler_tasks.COLUMNS,
-        failOnDataLoss=fail_on_data_loss,
-        stopFile=str(stop_file),
-    )
     with tempfile.TemporaryDirectory(
         prefix="watcher-", dir=temporary_folder(), ignore_cleanup_errors=True
     ) as folder:
         # Spark needs one in any case; without the user's it is for this run only.
         location = checkpoint or Path(folder).as_uri()
+        records = changes(
+            spark,
+            stream,
+            connection,
+            startingPosition=start,
+            wireRecords=True,
+            columns=handler_tasks.COLUMNS,
+            failOnDataLoss=fail_on_data_loss,
+            stopFile=str(stop_file),
+            checkpointLocation=location,
+        )
         writer = records.writeStream.foreachBatch(batches.deliver)
         writer = writer.option("checkpointLocation", location)
         writer = triggered(writer, once=once, every=None)
         try:
-            totals = run(writer.start, "delivered", stop=stop, stop_file=stop_file)
+            totals = run(writer.start, "delivered", stop=stop, stop_file=stop_file, once=once)
         except WatcherError:
             with contextlib.suppress(WatcherError):
                 close_handlers(spark, batches)
