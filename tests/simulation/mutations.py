@@ -445,7 +445,7 @@ MUTANTS = [
     Mutant(
         "as the end begins, a page counts as delivered of which records are left",
         "delivery/sequential.py",
-        "is_over and (not self._shutdown.requested or not current.undelivered)",
+        "is_over and (not self._shutdown.requested or not current.is_under_way)",
         "is_over",
         "processes",
     ),
