@@ -466,8 +466,15 @@ def test_a_pool_ends_though_its_process_watches(sim: Simulator, tmp_path: Path) 
     assert "after_sequence" in checkpoint.read_text()  # it ended in order
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("of_host", ["a handler", "the system's", "Python's"])
+@pytest.mark.parametrize(
+    ("number", "of_host"),
+    [
+        (signal.SIGINT, "Python's"),
+        (signal.SIGTERM, "the system's"),
+        (signal.SIGTERM, "a handler"),
+        (signal.SIGHUP, "a handler"),
+    ],
+)
 def test_a_second_signal_breaks_the_watch_off_and_not_the_host_program(
     number: signal.Signals, of_host: str, sim: Simulator
 ) -> None:
