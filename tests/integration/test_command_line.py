@@ -133,7 +133,8 @@ def test_several_handlers_run_in_the_order_they_were_chosen(sim: Simulator, tmp_
         cwd=tmp_path,
     )
     assert program.out == ["second", "first"] * 2 + ["second closed", "first closed"]
-    listed = run("--help", "--handlers", "more", env=sim.environment, cwd=tmp_path).out
+    words = ("--help", "handlers", "--handlers", "more")
+    listed = run(*words, env=sim.environment, cwd=tmp_path).out
     assert any("--second" in line and "The second." in line for line in listed)
 
 

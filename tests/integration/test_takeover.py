@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,6 @@ from watcher.streams.checkpoint_format import from_json
 
 ROOT = Path(__file__).parents[2]
 # On a full machine; tests/simulation/standby.py has 10, in its own time.
-WITHIN_SECONDS = 30.0
 CHECKPOINT = "dynamodb://watcher-positions/orders"
 
 
@@ -83,9 +81,7 @@ def test_the_next_one_takes_over_from_one_that_is_stopped_and_from_one_that_is_k
                 assert fourth.end() == 0, "its turn had not come"
 
             os.kill(first.process.pid, signal.SIGSTOP)
-            stopped = time.monotonic()
-            second.wait_for_lines(1)
-            assert time.monotonic() - stopped < WITHIN_SECONDS
+            second.wait_for_lines(1)  # how soon: the simulation and the soak
             second.wait_for_lines(50)
             wait_for(second, "/readyz", 200)
             by_first = len(first.out)
@@ -99,9 +95,7 @@ def test_the_next_one_takes_over_from_one_that_is_stopped_and_from_one_that_is_k
                 third.wait_for_status("Standing by: ")
                 second.wait_for_lines(len(second.out) + 20)
                 os.killpg(second.process.pid, signal.SIGKILL)
-                killed = time.monotonic()
                 third.wait_for_lines(1)
-                assert time.monotonic() - killed < WITHIN_SECONDS
                 count = len(written)
                 third.wait_for(lambda: bool(third.out) and totals(third)[-1] >= count)
                 assert third.end() == 0

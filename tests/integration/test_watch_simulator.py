@@ -60,7 +60,7 @@ def test_a_range_of_time_ends_by_itself_and_leaves_out_what_was_made_later(
 
 
 def test_from_the_trim_horizon_to_now_over_closed_shards(sim: Simulator) -> None:
-    for _ in range(10):
+    for _ in range(5):
         sim.bulk(2000, keys=50)
         sim.rotate("all")
         sim.split()
