@@ -431,7 +431,10 @@ def read_changes(
     is_cut = matches is not None and callers is None
     found.open(start, matches.matching_indexes if is_cut and matches else None, tells_expiry=True)
     records = records_until(found.records(), until)
-    return found, callers, filter(matches, callers.adding(records) if callers else iter(records))
+    if callers is not None:
+        records = callers.adding(records)
+    # To filter by None would look into each record, which decodes all of it.
+    return found, callers, iter(records) if matches is None else filter(matches, records)
 
 
 def _print_counts(by: Sequence[str], rows: Sequence[CountRow], output: str) -> None:
