@@ -9,7 +9,7 @@ import multiprocessing
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import hypothesis.strategies as st
@@ -30,7 +30,7 @@ from watcher.records import page
 from watcher.records.record import Record
 
 
-def walk(records: Iterator[Record]) -> None:
+def walk(records: Iterable[Record]) -> None:
     """Look at a record as the built-in handlers do."""
     for record in records:
         record.sequence_number, record.event_name, record.created_at  # noqa: B018
@@ -42,7 +42,7 @@ def decoded(raw: bytes) -> None:
         wire_page = page.decode(raw)
     except (TransientError, UnexpectedAnswerError):
         return
-    walk(page.records(raw, shard_key("shard"), 0, len(wire_page.Records)))
+    walk(page.RecordPage(raw, shard_key("shard"), range(len(wire_page.Records))))
 
 
 @given(st.binary(max_size=200))

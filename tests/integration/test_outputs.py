@@ -62,7 +62,7 @@ TABLE = {
     f"{ALL} --print-summary": Shown(TTL, KEYS_ONLY),
     f"{ALL} --print-record": Shown(r"\(expired by TTL\)\n  key \{pk: .*, aa: 's'\}"),
     f"{ALL} --print-json": Shown(SERVICE),
-    f"{ALL} --print-json --full --color always": Shown("dynamodb.amazonaws.com", KEYS_ONLY),
+    f"{ALL} --print-json --color always": Shown("dynamodb.amazonaws.com", KEYS_ONLY),
     f"{ALL} --print-jsonl": Shown(r'"key":\{"pk":".*","aa":"s"\}.*"expiredByTtl":true'),
     f"{ALL} --print-csv": Shown(r'True,orders,"\{""pk"":"".*"",""aa"":""s""\}"'),
     f"{ALL} --print-table": Shown(r"TTL\x1b\[0m +pk=.*, aa=s", KEYS_ONLY),

@@ -145,7 +145,7 @@ def change_lines(record: Record) -> Iterator[str]:
     for name, pair in shown:
         yield from attribute_lines(name, pair)
     if left := len(others) - len(shown):
-        yield f"  … and {grouped(left, 'more attribute')} (--full shows all)"
+        yield f"  … and {grouped(left, 'more attribute')} (| cat shows all)"
 
 
 def attribute_lines(name: str, pair: OldAndNew) -> Iterator[str]:

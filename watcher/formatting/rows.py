@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import IO
 
 from watcher.files import is_terminal
-from watcher.formatting.style import max_characters
 from watcher.formatting.text import cell_width, padded, printable, write_text
 
 # Excel, LibreOffice and Google Sheets run cells that begin with these, full-width signs included:
@@ -56,11 +55,11 @@ def _inert(cell: str) -> str:
 def write_table(file: IO[str], names: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     """Writes rows below their names, control characters escaped; returns their number.
 
-    On a terminal the lines are cut to its columns, unless `--full` shows everything.
+    On a terminal the lines are cut to its columns.
     """
     shown = [[printable(cell) for cell in row] for row in (names, *rows)]
     widths = [max(map(cell_width, column)) for column in zip(*shown[:_SAMPLE], strict=True)]
-    is_cut = is_terminal(file) and max_characters() is not None
+    is_cut = is_terminal(file)
     columns = shutil.get_terminal_size().columns if is_cut else sys.maxsize
     widths = _narrowed(widths, columns)
     shown.insert(1, ["-" * width for width in widths])

@@ -71,21 +71,13 @@ def set_up(
         ),
     ] = "auto",
     utc: Annotated[bool, Opt("show times in UTC, not in local time", group="output")] = False,
-    full: Annotated[
-        bool,
-        Opt(
-            "whole values and items; by default, a terminal truncates long ones",
-            group="output",
-            negative=(),
-        ),
-    ] = False,
 ) -> None:
     """Sets the style for everything printed from now on. Raises UsageError."""
     if color not in ("auto", "always", "never"):
         raise UsageError("use auto, always or never", "color", color)
     _style.color = color == "always" or (color == "auto" and _wants_color())
     _style.utc = utc
-    _style.max_characters = None if full or not is_terminal(sys.stdout) else _MAX_CHARACTERS
+    _style.max_characters = _MAX_CHARACTERS if is_terminal(sys.stdout) else None
     time_text.cache_clear()
 
 

@@ -255,12 +255,3 @@ def _chosen(each: list[_T], indexes: Sequence[int]) -> list[_T]:
     if isinstance(indexes, range):
         return each[indexes.start : indexes.stop]
     return [each[index] for index in indexes]
-
-
-def records(
-    body: bytes, shard_key: ShardKey, first: int = 0, last: int | None = None
-) -> Iterator[Record]:
-    """Yields the records `first:last` of a page, each made when its turn comes."""
-    opened = _Body(body)
-    end = len(opened.wire_records) if last is None else last
-    return iter(RecordPage(opened, shard_key, range(first, end)))

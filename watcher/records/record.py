@@ -193,21 +193,21 @@ def _other(value: _Typed) -> NativeValue:
     raise msgspec.DecodeError("an attribute without a value")
 
 
-def _with_bytes(attributes: WireItem) -> WireItem:
-    """Converts the base64 text of `B` and `BS` to bytes, as botocore gives them."""
-    return {name: _value_with_bytes(value) for name, value in attributes.items()}
+def _with_binary(attributes: WireItem, convert: Callable[[Any], object]) -> WireItem:
+    """Converts the content of `B`, and of each member of `BS`: base64 text on the wire."""
+    return {name: _value_with(value, convert) for name, value in attributes.items()}
 
 
-def _value_with_bytes(attribute: WireValue) -> WireValue:
+def _value_with(attribute: WireValue, convert: Callable[[Any], object]) -> WireValue:
     for kind, value in attribute.items():
         if kind == "B":
-            return {kind: base64.b64decode(value)}
+            return {kind: convert(value)}
         if kind == "BS":
-            return {kind: [base64.b64decode(text) for text in value]}
+            return {kind: [convert(each) for each in value]}
         if kind == "M":
-            return {kind: _with_bytes(value)}
+            return {kind: _with_binary(value, convert)}
         if kind == "L":
-            return {kind: [_value_with_bytes(element) for element in value]}
+            return {kind: [_value_with(element, convert) for element in value]}
     return attribute
 
 
@@ -215,34 +215,16 @@ def wire_item(raw: bytes | msgspec.Raw) -> WireItem:
     """Converts an item's wire JSON to the form that botocore gives and takes: `B` as bytes."""
     image: WireItem = _any_json.decode(raw)
     # Most items hold no binary values: one search over the bytes spares them the walk.
-    return _with_bytes(image) if _BINARY.search(raw) else image
+    return _with_binary(image, base64.b64decode) if _BINARY.search(raw) else image
 
 
 def image_of(item: WireItem) -> bytes:
     """Returns the wire JSON of an item in botocore's form; half a surrogate pair becomes U+FFFD."""
-    form = _with_text(item)
+    form = _with_binary(item, lambda each: base64.b64encode(each).decode())
     try:
         return msgspec.json.encode(form)
     except UnicodeEncodeError:
         return mend(json.dumps(form).encode())
-
-
-def _with_text(item: WireItem) -> WireItem:
-    """Converts bytes to base64 text, as the wire has them."""
-    return {name: _value_with_text(value) for name, value in item.items()}
-
-
-def _value_with_text(attribute: WireValue) -> WireValue:
-    for kind, value in attribute.items():
-        if kind == "B":
-            return {kind: base64.b64encode(value).decode()}
-        if kind == "BS":
-            return {kind: [base64.b64encode(each).decode() for each in value]}
-        if kind == "M":
-            return {kind: _with_text(value)}
-        if kind == "L":
-            return {kind: [_value_with_text(element) for element in value]}
-    return dict(attribute)
 
 
 def _after_filling(name: str) -> Callable[..., object]:
@@ -443,10 +425,6 @@ class Record(_LazyDict):
     def wire(self) -> WireRecord:
         """The fields as they are on the wire, the images undecoded: the fastest to look at."""
         return self._wire
-
-    def plain(self) -> NativeItem:
-        """Returns plain dicts, for libraries that bypass a dict's methods (orjson, yaml)."""
-        return {**self, "dynamodb": dict(self["dynamodb"])}
 
     @property
     def key(self) -> NativeItem:

@@ -194,7 +194,7 @@ WIRE = (
 
 def records(count: int, first: int = 0) -> list[Record]:
     body = b'{"Records":[' + b",".join(WIRE.replace(b'"1"', b'"%d"' % n) for n in range(count))
-    return list(page.records(body + b"]}", shard_key("shard"), first))
+    return list(page.RecordPage(body + b"]}", shard_key("shard"), range(first, count)))
 
 
 @pytest.mark.parametrize("write_through", [True, False])

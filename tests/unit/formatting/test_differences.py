@@ -28,7 +28,7 @@ def test_a_long_text_is_cut_and_its_length_said(terminal: None) -> None:
     assert shown_value(Binary(b"z" * 500)) == "b'" + "z" * 40 + "'… (500 bytes)"
 
 
-def test_files_pipes_and_full_have_whole_values(terminal: None) -> None:
+def test_files_and_pipes_have_whole_values(terminal: None) -> None:
     style.set_up(color="never")  # standard output of a test is no terminal
     assert shown_value("x" * 5000) == repr("x" * 5000)
     assert shown_pair("x" * 999 + "a", "x" * 999 + "b") == (
@@ -87,6 +87,6 @@ def test_a_terminal_gets_a_screenful_of_a_wide_items_attributes(terminal: None) 
     record = Record.from_json(json.dumps({"eventName": "INSERT", "dynamodb": change}).encode())
     lines = list(change_lines(record))
     assert len(lines) == 52
-    assert lines[-1] == "  … and 950 more attributes (--full shows all)"
+    assert lines[-1] == "  … and 950 more attributes (| cat shows all)"
     style.set_up(color="never")
     assert len(list(change_lines(record))) == 1001

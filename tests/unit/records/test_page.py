@@ -70,7 +70,7 @@ def test_the_next_iterator_is_seen_at_a_glance_where_it_stands_first_or_last(
 
 
 def test_records_of_a_range_keep_their_shard_and_their_bytes() -> None:
-    (record,) = page.records(BODY, shard_key("shard-1"), 1, 2)
+    (record,) = page.RecordPage(BODY, shard_key("shard-1"), range(1, 2))
     assert record.sequence_number == "2"
     assert record.shard_id == "shard-1"
     assert bytes(record.raw) in BODY
@@ -105,7 +105,7 @@ HALF = BODY.replace(b'{"S":"b"}', rb'{"S":"\ud83d"}')
 
 def test_half_a_surrogate_pair_is_read_and_its_bytes_stay_as_they_came() -> None:
     """What JavaScript's slice leaves of an emoji; DynamoDB takes it and gives it."""
-    first, half, last = page.records(HALF, shard_key("shard"))
+    first, half, last = page.RecordPage(HALF, shard_key("shard"), range(3))
     assert half.key == {"k": "\ufffd"} and half["dynamodb"]["Keys"] == {"k": {"S": "\ufffd"}}
     assert bytes(half.raw) in HALF and rb"\ud83d" in bytes(half.raw)
     assert (first.key, last.key) == ({"k": "a"}, {"k": "c"})
@@ -123,7 +123,7 @@ def test_an_empty_image_is_none_wherever_records_are_read(empty: bytes) -> None:
     )
     body = b'{"Records":[%b]}' % record
     of_page = page.decode(body).Records[0].dynamodb
-    (opened,) = page.records(body, shard_key("a"))
+    (opened,) = page.RecordPage(body, shard_key("a"), range(1))
     whole = Record.from_json(record)
 
     assert of_page.OldImage is opened.wire.dynamodb.OldImage is NO_IMAGE

@@ -197,13 +197,6 @@ def test_a_field_that_is_not_there_is_missing_as_in_a_dict() -> None:
         made["_wire"]
 
 
-def test_a_plain_record_is_whole_to_what_looks_past_a_dicts_methods() -> None:
-    plain = record().plain()
-    assert type(plain["dynamodb"]) is dict
-    assert plain == as_boto3(WIRE)
-    assert b"OldImage" in msgspec.json.encode(plain)
-
-
 def test_the_time_is_aware_and_what_botocore_gives() -> None:
     created = record()["dynamodb"]["ApproximateCreationDateTime"]
     assert isinstance(created, datetime)

@@ -24,7 +24,6 @@ from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.credentials import Keys, WorkerCredentials
 from watcher.aws.model import ShardKey, TrimHorizon
 from watcher.errors import StreamError
-from watcher.records import page as pages
 from watcher.runtime import worker
 from watcher.runtime.protocol import (
     CommandWriter,
@@ -131,9 +130,7 @@ def test_a_shard_is_read_to_its_end_and_the_process_ends_when_it_is_dismissed(
         record.sequence_number
         for message in messages
         if isinstance(message, Page)
-        for record in pages.records(
-            bytes(message.body), shard_key("s"), message.start, message.stop
-        )
+        for record in message.opened(shard_key("s"))
     ]
     assert numbers == [record.sequence_number for record in simulator.records]
 

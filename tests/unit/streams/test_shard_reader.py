@@ -14,7 +14,6 @@ from tests.support.wire import shard_key
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
 from watcher.aws.model import AfterSequence, AtTime, Latest, Position, Service, TrimHorizon
-from watcher.records import page
 from watcher.streams.messages import (
     ErrorKind,
     IteratorGranted,
@@ -74,7 +73,7 @@ def numbers(messages: list[Message]) -> list[str]:
         record.sequence_number
         for message in messages
         if isinstance(message, Page)
-        for record in page.records(message.body, shard_key("s"), message.start, message.stop)
+        for record in message.opened(shard_key("s"))
     ]
 
 
