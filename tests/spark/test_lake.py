@@ -19,6 +19,7 @@ pytest.importorskip("deltalake")
 from tests.integration.conftest import fresh_dynamodb_local
 from tests.simulator import Simulator
 from tests.spark.conftest import PATIENCE, missing
+from tests.support import exports
 from tests.support.dynamodb_local import DynamoDBLocal, MissingPart
 from tests.support.lakes import Lake
 from watcher.cli import main
@@ -256,7 +257,7 @@ def test_keys_are_those_of_the_table_or_an_error(
 @pytest.mark.proof
 @pytest.mark.parametrize("history", [False, True])
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_after_a_loss_it_is_compared_with_the_table(
+def test_from_an_export_and_after_a_loss_it_is_equal(
     kind: str, history: bool, tmp_path: Path
 ) -> None:
     lake, options = a_lake(kind, tmp_path), ["--history"] if history else []
@@ -264,7 +265,12 @@ def test_after_a_loss_it_is_compared_with_the_table(
         shop = Shop(sim, 8)
         for _ in range(200):
             shop.change()
-        lake.run(sim.environment, *options)
+        items = [item(key, total) for key, total in shop.now.items()]
+        export = exports.full(tmp_path / "exports", items, sim.now)
+        for _ in range(50):
+            shop.change()
+        lake.run(sim.environment, "--baseline", str(export), *options)
+        assert current(lake) == shop.now, "the changes since the export are in it"
         for _ in range(100):
             shop.change()
         before = {row["_sequence_number"] for row in lake.rows()}
