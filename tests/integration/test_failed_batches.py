@@ -98,16 +98,6 @@ def send(queue: Any, *messages: Any) -> None:
         queue.send_message(MessageBody=json.dumps(each))
 
 
-def show_again() -> None:
-    """As when the time has passed for which a killed run has hidden its messages."""
-    from moto.backends import get_backend
-
-    for region in get_backend("sqs")["123456789012"].values():
-        for queue in region.queues.values():
-            for each in list(queue.pending_messages):
-                each.visible_at = 0
-
-
 def left(queue: Any) -> int:
     queue.load()
     names = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")

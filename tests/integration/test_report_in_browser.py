@@ -19,7 +19,6 @@ from tests.support.program import run
 
 LIGHT = {"INSERT": "#009e73", "MODIFY": "#e69f00", "REMOVE": "#b3261e"}
 DARK = {"INSERT": "#1fae86", "MODIFY": "#e69f00", "REMOVE": "#ef6a5e"}
-TRACK, BAR = "#e9edf1", "#5f87ad"
 HOSTILE = "<script>document.title='gone'</script><img src=http://127.0.0.1:1/x>\x1b[31m&amp;\u202e"
 
 

@@ -16,7 +16,6 @@ from tests.support.program import Program
 from watcher.streams.checkpoint_format import from_json
 
 ROOT = Path(__file__).parents[2]
-# On a full machine; tests/simulation/standby.py has 10, in its own time.
 CHECKPOINT = "dynamodb://watcher-positions/orders"
 
 

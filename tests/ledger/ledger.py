@@ -27,9 +27,6 @@ Item = dict[str, Any]
 class Ledger:
     """Writes to a simulator, several times a second to some of its items, and notes it all."""
 
-    longest = 600
-    """Of the intervals to undo, in seconds."""
-
     def __init__(self, seed: int, keys: int = 40) -> None:
         self.clock = HandClock()
         self.random = random.Random(seed)
