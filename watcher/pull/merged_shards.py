@@ -319,6 +319,8 @@ class MergedShards:
     @property
     def is_ready(self) -> bool:
         """True if `poll` returns a time without a read."""
+        if self._items is None:
+            return bool(self._heap)
         return bool(self._heap) and (self._changes_left > 0 or not self._awaits_items)
 
     @property
