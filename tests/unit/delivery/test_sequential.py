@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.support.hand_clock import HandClock
@@ -95,6 +96,22 @@ def test_what_a_filter_leaves_out_moves_the_position_too() -> None:
     made.deliver(1, 2)
     assert seen.numbers == [1] and made.shard.position == after(2)
     assert made.totals.records == 1 and made.totals.filtered == 1
+
+
+def test_a_filter_that_lets_nothing_through_says_so_once_after_a_while(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    names: Any = {"wire_filter": lambda wire: False, "names": {"totl", "pk"}}
+    made = Page(Seen(), **names)
+    names["clock"] = made.clock
+    made = Page(Seen(), **names)
+    made.delivery.submit(
+        ShardKey(ARN, "a"), made.shard, msgspec.structs.replace(page(1, 2), names=["pk", "total"])
+    )
+    for seconds in (0.0, 29.0, 2.0, 60.0):
+        names["clock"].sleep(seconds)
+        made.delivery.deliver()
+    assert caplog.messages == ["0 of 2 changes matched; none has totl (total?)"]
 
 
 def test_it_ends_at_the_number_asked_for() -> None:
