@@ -448,6 +448,7 @@ MUTANTS = [
         "is_over and (not self._shutdown.requested or not current.is_under_way)",
         "is_over",
         "processes",
+        given={"slow": 0.3, "slow_share": 0.5, "events": ["end the program"] * 6},
     ),
     Mutant(
         "what was missed in a long sleep is not said",
