@@ -52,6 +52,8 @@ def archived(spark: Any, sim: Simulator, to: Path | str, **more: Any) -> int:
 
 def rows(to: Path) -> list[dict[str, Any]]:
     """Read without Spark, so that what a killed attempt has left would show."""
+    if not any(to.glob("batch=*/date=*/*.parquet")):
+        return []
     data = pyarrow.dataset.dataset(to, format="parquet", partitioning="hive")
     columns = ["sequence_number", "keys", "new_image", "date", "approximate_creation_time"]
     found: list[dict[str, Any]] = data.to_table(columns=columns).to_pylist()
@@ -219,13 +221,13 @@ def rows_of(table: Any) -> list[tuple[str, datetime]]:
 
 
 def by_polars(lake: Path) -> polars.LazyFrame:
-    return polars.scan_parquet(f"{lake}/**/*.parquet")
+    return polars.scan_parquet(f"{lake}/batch=*/date=*/*.parquet")
 
 
 def readers(lake: Path) -> dict[str, Callable[[], list[tuple[str, datetime]]]]:
     """How others read a folder of Parquet: each row's number and time."""
     names = ["sequence_number", "approximate_creation_time"]
-    sql = f"SELECT {', '.join(names)} FROM read_parquet('{lake}/**/*.parquet')"
+    sql = f"SELECT {', '.join(names)} FROM read_parquet('{lake}/batch=*/date=*/*.parquet')"
     return {
         "duckdb": lambda: rows_of(found.to_arrow_table()) if (found := duckdb.sql(sql)) else [],
         "polars": lambda: by_polars(lake).select(names).collect().rows(),

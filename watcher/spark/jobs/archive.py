@@ -89,6 +89,7 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
     rows = _by_date(records, format)
     with translating_errors(), folder.locked():
         if format in _FILES:
+            folder.refuse_other(place)
             writer = rows.writeStream.foreachBatch(
                 lambda batch, number: folder.append(batch, number, format)
             )
@@ -121,7 +122,8 @@ class ArchiveFolder:
         self._jvm_view = context._jvm
         self._path = self._jvm_view.org.apache.hadoop.fs.Path(path)
         try:
-            self._system = self._path.getFileSystem(context._jsc.hadoopConfiguration())
+            self._settings = context._jsc.hadoopConfiguration()
+            self._system = self._path.getFileSystem(self._settings)
         except Py4JJavaError as error:
             if "ClassNotFound" in str(error) or "No FileSystem for scheme" in str(error):
                 raise UsageError(self._missing_module(path)) from error
@@ -134,22 +136,9 @@ class ArchiveFolder:
             ".checkpoint" if beside else "/_checkpoint"
         )
         """The default: beside the folder; inside where it is a whole bucket or disk."""
-        self._newest: int | None = None
 
     def append(self, rows: DataFrame, number: int, format: str) -> None:  # noqa: A002
-        """Appends a micro-batch; does nothing for one that is in: Spark repeats the last one.
-
-        Raises UsageError for a batch that does not follow the newest one: its checkpoint is another
-        archive's, or an older copy, and the folder would lack changes, or hold them twice.
-        """
-        newest = self._newest if self._newest is not None else max(self.batches(), default=-1)
-        if number not in (newest, newest + 1):
-            raise UsageError(
-                f"the checkpoint goes on with batch {number}, and {self.path} ends with "
-                f"{f'batch {newest}' if newest >= 0 else 'none'}: give the checkpoint and the "
-                "folder that belong together, as of the same time, or choose a new folder"
-            )
-        self._newest = number
+        """Appends a micro-batch; does nothing for one that is in: Spark repeats the last one."""
         if not self.is_whole(number):
             # Images are full of quotes: RFC 4180, and every reader but Spark, doubles them.
             csv = {"header": "true", "escape": '"'} if format == "csv" else {}
@@ -164,13 +153,33 @@ class ArchiveFolder:
     def _batch(self, number: int) -> JavaObject:
         return self._jvm_view.org.apache.hadoop.fs.Path(self._path, f"{_BATCH}{number:09}")
 
+    def refuse_other(self, checkpoint: str) -> None:
+        """Raises UsageError for a checkpoint that is another archive's, or an older copy.
+
+        Spark notes each batch there before it runs it. With another one the folder would lack
+        changes, or hold them twice.
+        """
+        offsets = self._jvm_view.org.apache.hadoop.fs.Path(checkpoint, "offsets")
+        planned = max(self._numbers(offsets, ""), default=-1)
+        newest = max(self.batches(), default=-1)
+        if newest not in (planned, planned - 1):
+            raise UsageError(
+                f"the checkpoint {checkpoint} ends with {_batch_text(planned)}, and {self.path} "
+                f"with {_batch_text(newest)}: give the checkpoint and the folder that belong "
+                "together, as of the same time, or choose a new folder"
+            )
+
     def batches(self) -> Iterator[int]:
         """Yields the numbers of the batches in the folder."""
-        if self._system.exists(self._path):
-            for each in self._system.listStatus(self._path):
+        return self._numbers(self._path, _BATCH)
+
+    def _numbers(self, folder: JavaObject, prefix: str) -> Iterator[int]:
+        system = folder.getFileSystem(self._settings)
+        if system.exists(folder):
+            for each in system.listStatus(folder):
                 name = str(each.getPath().getName())
-                if name.startswith(_BATCH):
-                    yield int(name.removeprefix(_BATCH))
+                if name.startswith(prefix) and name.removeprefix(prefix).isdecimal():
+                    yield int(name.removeprefix(prefix))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -213,6 +222,10 @@ class ArchiveFolder:
         version = self._jvm_view.org.apache.hadoop.util.VersionInfo.getVersion()
         module = f"org.apache.hadoop:{_MODULES[scheme]}:{version}"
         return f"{path}: this Spark has no {scheme}://; give --packages {module}"
+
+
+def _batch_text(number: int) -> str:
+    return f"batch {number}" if number >= 0 else "none"
 
 
 def _has_locked(file: JavaObject) -> bool:
