@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,8 +27,9 @@ VOLUMES = [
 
 @pytest.fixture
 def sim() -> Iterator[Simulator]:
-    with Simulator(table="orders", shards=2) as simulator:
+    with Simulator(table="orders", shards=2, clock=lambda: time.time() - 60) as simulator:
         simulator.write("a", 3)
+        simulator.advance(60)
         yield simulator
 
 
