@@ -95,13 +95,6 @@ def test_the_manifests_roots_have_what_a_watch_writes_to(
     assert len(done.stdout.splitlines()) == 3
 
 
-def test_what_needs_temporary_files_says_where_it_looked(sim: Simulator) -> None:
-    done = run_in_read_only_root(sim, "as-of", "orders", "1s", writable=[])
-    assert done.returncode == 3
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: can't write temporary files to ") and "set TMPDIR" in line
-
-
 def test_a_folder_with_a_long_path_is_as_good_as_any(sim: Simulator, tmp_path: Path) -> None:
     """The socket of Python's fork server has a hundred characters."""
     place = tmp_path / ("x" * 90)
