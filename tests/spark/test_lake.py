@@ -274,7 +274,7 @@ def test_from_an_export_and_after_a_loss_it_is_equal(
         for _ in range(100):
             shop.change()
         before = {row["_sequence_number"] for row in lake.rows()}
-        sim.advance(25 * 3600)
+        sim.trim()
         with lake.mirror(sim.environment, "--no-follow", *options) as job:
             assert job.process.wait(PATIENCE) == 1, job.said()
         lake.run(sim.environment, "--recopy", *options)
