@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 
 from watcher import files
+from watcher.errors import ResourceError
 from watcher.files import BrokenOff, NobodyReads, WholeFile, append_lines
 
 LINES = b"".join(b"%06d %s\n" % (number, b"x" * (number % 90)) for number in range(3000))
@@ -225,3 +226,14 @@ def test_a_closed_stream_is_no_terminal() -> None:
     closed.close()
     assert not files.is_terminal(closed)
     assert not files.is_terminal(None)
+
+
+def test_where_no_temporary_file_can_be_written_it_says_where_it_looked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(**options: object) -> None:
+        raise OSError("read-only file system")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    with pytest.raises(ResourceError, match=r"can't write temporary files to /.*set TMPDIR"):
+        files.temporary_folder()
