@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,7 +139,7 @@ class Lake:
             found: list[dict[str, Any]] = DeltaTable(self.target).to_pyarrow_table().to_pylist()
             return found
         out = self.output("tests.support.lakes", *self.words)
-        return [json.loads(line) for line in out.splitlines()]
+        return [json.loads(line, parse_float=Decimal) for line in out.splitlines()]
 
     def output(self, *words: str, **environment: str) -> str:
         """Run a module on this Spark; what it prints."""
