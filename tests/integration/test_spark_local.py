@@ -140,7 +140,7 @@ def test_jobs_killed_with_sigkill_go_on_exactly(
     job = start(server, shop, users, str(tmp_path))
     wait_for(job, lambda: (copy / "changes/offsets/0").exists())
     write(server, "users", 300, 50, items=200)
-    wait_for(job, lambda: any(table.rglob("*.parquet")) and len(numbers(table)) == 50)
+    wait_for(job, lambda: any(table.glob("batch=*/date=*/*.parquet")) and len(numbers(table)) == 50)
     server.rollover()
     write(server, "renewed", 50, 25)
     enable_again(server, "renewed")
