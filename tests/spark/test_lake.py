@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import random
 import threading
 import time
@@ -15,6 +16,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
+
+from deltalake import DeltaTable
 
 from tests.integration.conftest import fresh_dynamodb_local
 from tests.simulator import Simulator
@@ -254,6 +257,24 @@ def test_keys_are_those_of_the_table_or_an_error(
         assert "give --columns 'n string'" in job.said()
 
 
+PARTS = {"delta": "pk", "iceberg": "bucket(4, pk)"}
+
+
+def assert_is_as_created(lake: Lake) -> None:
+    """With its partitions and its property."""
+    if lake.kind == "delta":
+        described = DeltaTable(lake.target).metadata()
+        assert (
+            described.partition_columns == ["pk"]
+            and described.configuration["shop.team"] == "orders"
+        )
+    else:
+        files = lake.folder.glob("shop/orders/metadata/*.metadata.json")
+        newest = json.loads(max(files, key=lambda each: each.stat().st_mtime).read_text())
+        assert newest["properties"]["shop.team"] == "orders"
+        assert newest["partition-specs"][-1]["fields"][0]["transform"] == "bucket[4]"
+
+
 @pytest.mark.proof
 @pytest.mark.parametrize("history", [False, True])
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
@@ -261,6 +282,7 @@ def test_from_an_export_and_after_a_loss_it_is_equal(
     kind: str, history: bool, tmp_path: Path
 ) -> None:
     lake, options = a_lake(kind, tmp_path), ["--history"] if history else []
+    options += ["--partition-by", PARTS[kind], "--property", "shop.team=orders"]
     with Simulator(table="orders", shards=2) as sim:
         shop = Shop(sim, 8)
         for _ in range(200):
@@ -285,3 +307,4 @@ def test_from_an_export_and_after_a_loss_it_is_equal(
         assert current(lake) == shop.now
         if history:
             assert before <= {row["_sequence_number"] for row in lake.rows()}, "versions stay"
+    assert_is_as_created(lake)
