@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import sqlite3
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -123,49 +121,6 @@ def test_a_program_ends_when_its_watch_dies(doomed: Simulator) -> None:
             assert "HandlerError" in program.stderr.read()
         finally:
             program.kill()
-
-
-def test_gunicorn_replaces_a_worker_whose_watch_died(doomed: Simulator) -> None:
-    pytest.importorskip("gunicorn")
-    with subprocess.Popen(
-        [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", "changes_wsgi:app"],
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as server:
-        try:
-            assert server.stderr is not None
-            lines = iter(server.stderr.readline, "")
-            booted = (line for line in lines if "Booting worker" in line)
-            assert [next(booted), next(booted)]
-            doomed.write("poison")
-            assert next(booted), "a third one"
-        finally:
-            server.terminate()
-            server.wait(60)
-
-
-def test_each_worker_of_gunicorn_has_its_own_copy(place: Path) -> None:
-    pytest.importorskip("gunicorn")
-    with subprocess.Popen(
-        [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", "changes_wsgi:app"],
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as server:
-        try:
-            assert server.stderr is not None
-            lines = iter(server.stderr.readline, "")
-            url = next(found[0] for line in lines if (found := re.search(r"http://\S+", line)))
-            counts: dict[str, int] = {}
-            until = time.monotonic() + 40
-            while sorted(counts.values()) != [7, 7] and time.monotonic() < until:
-                with urllib.request.urlopen(url) as answer:
-                    worker, count = answer.read().split()
-                counts[worker] = int(count)
-            assert sorted(counts.values()) == [7, 7]
-            server.send_signal(signal.SIGTERM)
-            assert server.wait(60) == 0
-        finally:
-            server.kill()
 
 
 def test_jupyter_takes_a_cell_that_follows_and_one_that_watches(place: Path) -> None:

@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +32,8 @@ pyspark = pytest.importorskip("pyspark")
 
 ROOT = Path(__file__).parents[2]
 SPARK = Path(pyspark.__file__).parent
-_CATALOG = ROOT / "tests" / "spark" / "MergingCatalog.scala"
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _CHANGES = 5
-_VERSION = tuple(map(int, pyspark.__version__.split(".")[:2]))
-_CDC = '{"orders": 1, "orders_history": 2}'
-"""As docs/spark.md has it; 4.2 has SCD 1 alone, and 4.1 no AUTO CDC."""
-
 _RETAINED = """
 from pyspark import pipelines as dp
 from pyspark.sql import SparkSession
@@ -80,7 +74,7 @@ def play(server: str, stream: str) -> None:
 
 
 def play_the_pipeline(spark: Any, server: str, *, needs_checkpoint: bool) -> None:
-    """docs/spark.md's, as written: first with a batch read, then with changes and AUTO CDC."""
+    """docs/spark.md's, as written: first with a batch read, then with changes."""
     project = Path("project")
     place = project.absolute().as_uri()
     checkpoint = f"{place}/pipeline/_checkpoints/spark_catalog/default/changes/changes/0"
@@ -123,33 +117,8 @@ def play_the_pipeline(spark: Any, server: str, *, needs_checkpoint: bool) -> Non
         put("b", total)
     client.delete_item(TableName="orders", Key={"pk": {"S": "a"}})
     put("c", 7)
-    cdc = "transformations/orders.py"
-    assert _CDC in parts[cdc]
-    if _VERSION < (4, 3):
-        parts[cdc] = parts[cdc].replace(_CDC, '{"orders": 1}')
     kinds = {"INSERT": 3, "MODIFY": _CHANGES, "REMOVE": 1}
-    names = ["transformations/changes.py", *([cdc] if _VERSION >= (4, 2) else [])]
-    assert run(*names) == (_CHANGES + 4, kinds)
-    key = "get_json_object(keys, '$.pk')"
-    if _VERSION >= (4, 2):
-        now = spark.table("lake.shop.orders").selectExpr(key, "total")
-        assert sorted(now.collect()) == [("b", Decimal(6)), ("c", Decimal(7))]
-    if _VERSION >= (4, 3):
-        history = spark.table("lake.shop.orders_history").where(f"{key} != 'a'")
-        rows = sorted(history.selectExpr(key, "total", "__END_AT IS NULL").collect())
-        assert rows == [("b", Decimal(5), False), ("b", Decimal(6), True), ("c", Decimal(7), True)]
-
-
-def compile_catalog(folder: Path) -> None:
-    """With Spark's own compiler: not every Java has one."""
-    folder.mkdir()
-    home = os.environ.get("JAVA_HOME")
-    java = Path(home, "bin", "java") if home else "java"
-    compiler = [str(java), "-Xss4m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-    compiler += ["-cp", f"{SPARK / 'jars'}/*", "scala.tools.nsc.Main"]
-    options = ["-usejavacp", "-nowarn", "-d", str(folder), str(_CATALOG)]
-    done = subprocess.run([*compiler, *options], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert run("transformations/changes.py") == (_CHANGES + 4, kinds)
 
 
 @contextmanager
@@ -162,14 +131,11 @@ def connect_server(folder: Path, env: dict[str, str]) -> Iterator[str]:
         jvm.set_java_home()
     except UsageError as error:
         missing(str(error))
-    compile_catalog(folder / "classes")
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = free.getsockname()
     settings = {
         "spark.connect.grpc.binding.address": address[0],
         "spark.connect.grpc.binding.port": address[1],
-        "spark.driver.extraClassPath": folder / "classes",
-        "spark.sql.catalog.lake": "MergingCatalog",
         "spark.ui.enabled": "false",
     }
     confs = [each for key, value in settings.items() for each in ("--conf", f"{key}={value}")]

@@ -16,7 +16,6 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkException
-from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from tests.simulator import Simulator
 from tests.spark import every_use
@@ -140,59 +139,6 @@ def test_a_planner_that_is_killed_is_the_cause_as_the_docs_have_it(
     assert capsys.readouterr().out.startswith(told)
     lake.start(once=True).awaitTermination(PATIENCE)
     assert lake.is_whole()
-
-
-@pytest.fixture(scope="module")
-def page() -> dict[str, Any]:
-    """What the page's examples define."""
-    whole = (Path(__file__).parents[2] / "docs/spark.md").read_text()
-    section = whole.partition("### Several sources in one query")[2].partition("### Progress")[0]
-    names: dict[str, Any] = {"__name__": __name__}
-    for text in re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
-        exec(text, names)
-    return names
-
-
-@pytest.mark.skipif(not hasattr(DataStreamReader, "name"), reason="sources have no names yet")
-def test_named_sources_may_change_places(
-    spark: Any, sim: Simulator, tmp_path: Path, page: dict[str, Any]
-) -> None:
-    def run(*, swapped: bool) -> list[str]:
-        readers = {
-            name: spark.readStream.format("dynamodb_streams").options(
-                **options(simulator, startingPosition="trim_horizon")
-            )
-            for name, simulator in (("first", sim), ("second", other))
-        }
-        rows = page["united"](**readers)
-        if swapped:
-            returns = readers["second"].name("returns").load()
-            rows = returns.union(readers["first"].name("orders").load())
-        writer = rows.writeStream.format("parquet").option("path", str(tmp_path / "rows"))
-        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        assert writer.trigger(availableNow=True).start().awaitTermination(PATIENCE)
-        found = spark.read.parquet(str(tmp_path / "rows"))
-        return sorted(row[0] + row[1] for row in found.select("shard_id", "event_id").collect())
-
-    settings = {
-        "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
-        "spark.sql.streaming.offsetLog.formatVersion": "2",  # 4.2 keeps offsets by their order in 1
-    }
-    with Simulator(shards=1, table="returns") as other:
-        for name, value in settings.items():
-            spark.conf.set(name, value)
-        try:
-            for each, swapped in ((sim, False), (other, True), (sim, False)):
-                each.bulk(40, keys=5)
-                each.split()
-                found = run(swapped=swapped)
-                sim.bulk(10, keys=5)
-            found = run(swapped=True)
-        finally:
-            for name in settings:
-                spark.conf.unset(name)
-        expected = [each for source in (sim, other) for each in source.records]
-    assert len(found) == len(expected) == len(set(found))
 
 
 @pytest.fixture(params=["true", "false"], ids=["pushdown", "no pushdown"])
