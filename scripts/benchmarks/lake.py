@@ -76,7 +76,6 @@ class _Mirror:
             redaction="",
             token={},
             copied_at=_NOW,
-            vacuumed=_NOW,
         )
         self._table.create(pa.schema([*self._columns.schema, *rows.own]), self._state)
         for first in range(0, size, ITEMS):
@@ -91,7 +90,6 @@ class _Mirror:
         began = time.perf_counter()
         made = self._rows.changes(self._columns, changes)
         self._table.merge(made, self._rows, self._columns.keys, self._state)
-        self._table.tidy()
         seconds = time.perf_counter() - began
         after = {each for each in self._folder.rglob("*") if each.is_file()}
         return seconds, sum(each.stat().st_size for each in after - before)

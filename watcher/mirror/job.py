@@ -6,7 +6,6 @@ The parameters of `mirror` declare the command's options.
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
@@ -56,8 +55,7 @@ _IMAGE_BYTES: Final = 32 * 1024 * 1024  # … and their most bytes
 _POLL_SECONDS: Final = 0.2  # between two looks for a change, where there was none
 # A position is stored by then, though nothing changes: the stream keeps a day.
 _IDLE_COMMIT_SECONDS: Final = 600.0
-_REMEDY: Final = "; --no-fail-on-data-loss copies the items again"
-_REMEDY_OF_HISTORY: Final = "; --no-fail-on-data-loss goes on without them"
+_REMEDY: Final = "; make a new copy, in another folder"
 
 
 class MirrorJob:
@@ -80,7 +78,6 @@ class MirrorJob:
         once: bool = False,
         given: pa.Schema | None = None,
         redaction: Redaction | None = None,
-        fail_on_data_loss: bool = True,
         calls: CallPool | None = None,
         clock: Clock = CLOCK,
         limit: int = ITEMS,
@@ -97,8 +94,6 @@ class MirrorJob:
         types = redacted_types(description.types, redaction)
         self._columns = MirrorColumns(types, given or pa.schema([]), self._rows.own)
         self._mirror = mirror
-        remedy = _REMEDY_OF_HISTORY if history else _REMEDY
-        self._losses = Losses(is_error=fail_on_data_loss, remedy=remedy, clock=clock)
         self._calls = calls or CallPool()
         self._clock = clock
         self._limit = limit
@@ -122,25 +117,14 @@ class MirrorJob:
         Raises StreamError, DataLossError, WatcherError.
         """
         while not stopped():
-            if self._has_gaps:
-                logger.warning(f"Copying {self._table} again: changes are lost")
-                self._losses.lines.clear()
-                self._copied, self._stream = None, self._begun()
             self._copy(stopped)
             if stopped():
                 return
             changes, is_all = self._gather(every, stopped)
-            if self._has_gaps:
-                continue
             if changes or self._is_commit_due():
                 self._apply(changes)
             if is_all:
                 return
-
-    @property
-    def _has_gaps(self) -> bool:
-        """True where rows may be of items that are gone: the changes that tell of it are lost."""
-        return bool(self._losses.lines) and not self._history
 
     # The start
 
@@ -186,7 +170,7 @@ class MirrorJob:
             self._service,
             self._arn,
             start,
-            losses=self._losses,
+            losses=Losses(is_error=True, remedy=_REMEDY, clock=self._clock),
             calls=self._calls,
             clock=self._clock,
             options=PullOptions(up_to_now=self._once),
@@ -227,7 +211,16 @@ class MirrorJob:
             if not left:
                 break
             pages = self._calls.start(
-                [partial(self._page, segments[number], number, len(segments)) for number in left]
+                [
+                    partial(
+                        self._tables.page,
+                        self._table,
+                        segments[number].after,
+                        Segment=number,
+                        TotalSegments=len(segments),
+                    )
+                    for number in left
+                ]
             )
             for number, answer in zip(left, pages, strict=True):
                 images, last, _ = answer.result()
@@ -235,11 +228,6 @@ class MirrorJob:
                 size += sum(len(bytes(image)) for image in images)
                 found += map(self._item, images)
         return found, TokenSnapshot.of(segments, copied.items + len(found))
-
-    def _page(
-        self, segment: TokenSegment, number: int, count: int
-    ) -> tuple[list[msgspec.Raw], dict[str, dict[str, str]] | None, float]:
-        return self._tables.page(self._table, segment.after, Segment=number, TotalSegments=count)
 
     def _item(self, image: msgspec.Raw) -> WireItem:
         return item_of(image if self._redaction is None else self._redaction.item(image))
@@ -273,9 +261,7 @@ class MirrorJob:
             if self._redaction is not None:
                 record = self._redaction(record)
             found.append(change_of(record))
-            if self._is_full(found, size):
-                return found, False
-            if self._clock.monotonic() >= deadline:
+            if self._is_full(found, size) or self._clock.monotonic() >= deadline:
                 return found, False
         return found, False
 
@@ -289,7 +275,6 @@ class MirrorJob:
             self._mirror.append(self._mirror.schema.empty_table(), self._state())
         self._committed_at = self._clock.monotonic()
         self.changes += len(changes)
-        self._mirror.tidy()
 
     def _state(self) -> MirrorState:
         """Returns the state behind all that is copied and applied."""
@@ -305,7 +290,6 @@ class MirrorJob:
             redaction=self._fingerprint,
             token=checkpoint_format.all_to_dict([token]),
             copied_at=(was_copied_at or self._clock.now()) if is_copied else None,
-            vacuumed=datetime.now(UTC),
         )
 
 
@@ -342,12 +326,9 @@ Once: TypeAlias = Annotated[
     ),
 ]
 Every: TypeAlias = Annotated[str, Opt("the interval between commits: 1s, 1m; default 10s", "TIME")]
-FailOnDataLoss: TypeAlias = Annotated[
-    bool, Opt("warn and copy the items again if changes expired (with --history only warn)")
-]
 
 
-def mirror(  # noqa: PLR0913 (its parameters are the options)
+def mirror(
     stream: str,
     *,
     to: To,
@@ -355,7 +336,6 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
     columns: Columns = None,
     once: Once = False,
     every: Every = "10s",
-    fail_on_data_loss: FailOnDataLoss = True,
     redact: Sequence[str] | None = None,
     redact_file: str | None = None,
     redact_key_file: str | None = None,
@@ -386,7 +366,6 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
         once=once,
         given=given,
         redaction=rules,
-        fail_on_data_loss=fail_on_data_loss,
     )
     stop, shutdown = threading.Event(), Shutdown()
     with shutdown.handle_signals(stop.set):

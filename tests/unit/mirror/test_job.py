@@ -2,9 +2,9 @@
 
 import base64
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from watcher.aws.model import Listing
 from watcher.aws.tables import TablesClient
 from watcher.call_pool import CallPool
 from watcher.errors import DataLossError, StreamError, UsageError, WatcherError
-from watcher.mirror import table
 from watcher.mirror.columns import given_columns, kind_of
 from watcher.mirror.job import MirrorJob
 from watcher.mirror.table import MirrorTable
@@ -265,28 +264,19 @@ def test_a_copy_of_hidden_keys_begins_again_and_stores_none(
 
 
 @pytest.mark.parametrize("cause", ["age", "begun anew"])
-def test_after_a_loss_it_copies_again_what_the_table_has(tmp_path: Path, cause: str) -> None:
+def test_a_loss_ends_it(tmp_path: Path, cause: str) -> None:
     to = tmp_path / "orders"
     with Ledger(19) as ledger:
         ledger.write(100)
         ledger.settle()
         run(job(ledger, to))
-        anew = None
-        if cause == "age":
+        anew = Restarted(ledger) if cause == "begun anew" else None
+        if anew is None:
             ledger.clock.sleep(25 * 3600)
-        else:
-            anew = Restarted(ledger)
         ledger.write(30)
         ledger.settle()
-        with pytest.raises(DataLossError, match="; --no-fail-on-data-loss copies the items again"):
+        with pytest.raises(DataLossError, match="; make a new copy, in another folder"):
             run(job(ledger, to, service=anew))
-        again = run(job(ledger, to, service=anew, fail_on_data_loss=False))
-        assert again.items == len(ledger.now)
-        assert current(to) == now(ledger)
-        ledger.write(10)
-        ledger.settle()
-        assert run(job(ledger, to, service=anew)).items == 0
-        assert current(to) == now(ledger)
 
 
 class Restarted(StreamsClient):
@@ -317,29 +307,6 @@ def test_others_optimize_and_vacuum_beside_it(tmp_path: Path) -> None:
             other.vacuum(dry_run=False)
             run(late)
             assert current(to) == now(ledger)
-
-
-def test_it_compacts_and_vacuums_now_and_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    to = tmp_path / "orders"
-    monkeypatch.setattr(table, "COMMITS_TO_COMPACT", 5)
-    monkeypatch.setattr(table, "VACUUM_AFTER", timedelta(0))
-    with Ledger(23, keys=1_000) as ledger:
-        run(job(ledger, to))
-        DeltaTable(str(to)).alter.set_table_properties(
-            {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
-        )
-        for number in range(12):
-            ledger.change(f"new-{number}")
-            ledger.settle()
-            run(job(ledger, to))
-        done = Counter(each["operation"] for each in DeltaTable(str(to)).history())
-        assert done["OPTIMIZE"] >= 2
-        assert done["VACUUM END"] >= 5
-        live = {Path(each).name for each in DeltaTable(str(to)).file_uris()}
-        assert len({each.name for each in to.glob("*.parquet")} - live) < 6
-        assert current(to) == now(ledger)
 
 
 def test_a_quiet_day_of_runs_up_to_now_is_no_loss(tmp_path: Path) -> None:
