@@ -152,7 +152,6 @@ def test_streams_and_shards_are_shown(fresh_dynamodb_local: DynamoDBLocal) -> No
     assert {line.split("\t")[0] for line in listed} == {"orders", "other"}
     (only,) = run("streams", "--table", "orders", env=server.environment).out
     assert only.split("\t")[2:5] == [arn, "NEW_AND_OLD_IMAGES", "1 open shard"]
-    assert only.endswith(" ago")
     top, parent, child = run("shards", "orders", env=server.environment).out
     assert arn in top
     assert re.match(r"└── shardId-\S+  closed  \d+\.\.\d+  opened \d+ .* ago", parent)

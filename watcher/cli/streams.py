@@ -9,7 +9,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from watcher.aws.model import Listing, Shard, opened_at
@@ -24,27 +23,23 @@ from watcher.options import WatchOptions
 
 # boto3 is imported by the work itself: help does without.
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from watcher.aws.client import StreamsClient
     from watcher.aws.model import Listing, StreamName
-    from watcher.call_pool import CallPool
     from watcher.cli.command_line import CommandLine
 
 logger = logging.getLogger("watcher")
 
-_READERS = 4
 # Of more than this no details: it would take minutes.
 _MOST_DETAILED = 200
 # DescribeStream allows 10 calls a second, shared with everybody else.
 _DESCRIBE_SECONDS = 0.25
-_COLUMNS = ("TABLE", "LABEL", "ARN", "VIEW TYPE", "SHARDS", "NEWEST CHANGE")
+_COLUMNS = ("TABLE", "LABEL", "ARN", "VIEW TYPE", "SHARDS")
 
 _Table = Annotated[str | None, Opt("only this table's streams: its name or ARN", "TABLE")]
 
 
 def streams_command(line: CommandLine) -> Callable[..., int]:
-    """Prints a line per stream: table, label, ARN, view type, open shards, newest change's age."""
+    """Prints a line per stream: table, label, ARN, view type and open shards."""
     return options.with_options(_streams, options.declared_by(WatchOptions, *options.AWS))
 
 
@@ -58,7 +53,7 @@ def _streams(*, table: _Table = None, output: options.Output = "text", **values:
         logger.info(f"No streams {f'on table {table}' if table else 'in this region'}")
     detailed = len(names) <= _MOST_DETAILED
     if not detailed:
-        logger.info(f"{len(names):,} streams: view types, shards and ages for up to 200; --table")
+        logger.info(f"{len(names):,} streams: view types and shards for up to 200; --table")
     rows = _details(streams, names) if detailed else map(_plain, names)
     if output == "json":
         write_document(list(rows))
@@ -76,7 +71,7 @@ def lines(names: Sequence[StreamName], rows: Iterator[list[str]], *, header: boo
         return
     columns = zip(*[[each.table, each.label, each.arn] for each in names], strict=True)
     widths = [max(map(cell_width, column)) for column in columns]
-    widths += [len("NEW_AND_OLD_IMAGES"), len("10 open shards"), 0]
+    widths += [len("NEW_AND_OLD_IMAGES"), 0]
     for row in [[*_COLUMNS], *rows] if names else ():
         yield "  ".join(map(padded, row, widths)).rstrip()
 
@@ -98,68 +93,19 @@ def _plain(name: StreamName) -> dict[str, object]:
 
 
 def _details(streams: StreamsClient, names: Sequence[StreamName]) -> Iterator[dict[str, object]]:
-    """Yields a row for each stream: lists them one by one, and reads their shards in parallel."""
-    from watcher.call_pool import CallPool
-
-    readers = CallPool(most=_READERS)
-    try:
-        begun = []
-        for name in names:
-            began = time.monotonic()
-            begun.append(_begun(readers, streams, name))
-            time.sleep(max(0.0, _DESCRIBE_SECONDS - (time.monotonic() - began)))
-        for row, reads in begun:
-            newest = filter(None, (each.result() for each in reads))
-            yield {**row, "newestChange": max(newest, default=None)}
-    finally:
-        readers.close(wait=False)
-
-
-def _begun(
-    readers: CallPool, streams: StreamsClient, name: StreamName
-) -> tuple[dict[str, object], Sequence[Future[datetime | None]]]:
-    """Returns a stream's row without its newest change, and the reads that will tell it."""
-    row = _plain(name)
-    try:
-        listing = streams.list_shards(name.arn)
-    except (ServiceError, StreamError) as error:
-        return {**row, "error": str(error)}, []
-    row["viewType"], row["status"], row["now"] = listing.view_type, listing.status, listing.time
-    closed = listing.closed()
-    is_open = [shard.id for shard in listing.shards if shard.id not in closed]
-    row["openShards"] = len(is_open)
-    # Of a disabled stream all are closed: the last ones took its last changes.
-    parents = {shard.parent for shard in listing.shards}
-    last = is_open or [shard.id for shard in listing.shards if shard.id not in parents]
-    reads = [
-        partial(_newest, streams, name.arn, _upwards(listing, each), listing.time) for each in last
-    ]
-    return row, readers.start(reads, few=0)
-
-
-def _upwards(listing: Listing, shard_id: str) -> list[str]:
-    """Returns a shard and its ancestors, the nearest first: a new shard may still be empty."""
-    parents = {shard.id: shard.parent for shard in listing.shards}
-    found: list[str] = []
-    above: str | None = shard_id
-    while above in parents and above not in found:
-        found.append(above)
-        above = parents[above]
-    return found
-
-
-def _newest(
-    streams: StreamsClient, arn: str, shard_ids: Sequence[str], now: datetime
-) -> datetime | None:
-    from watcher.pull.newest import newest_change
-
-    for shard_id in shard_ids:
+    """Yields a row for each stream, as soon as its listing is there."""
+    for name in names:
+        began = time.monotonic()
+        row = _plain(name)
         try:
-            if (newest := newest_change(streams, arn, shard_id, now)) is not None:
-                return newest
+            listing = streams.list_shards(name.arn)
         except (ServiceError, StreamError) as error:
-            logger.debug(f"No age of {shard_id}: {error}")
-    return None
+            yield {**row, "error": str(error)}
+        else:
+            count = len(listing.shards) - len(listing.closed())
+            state = {"viewType": listing.view_type, "status": listing.status}
+            yield {**row, **state, "openShards": count}
+        time.sleep(max(0.0, _DESCRIBE_SECONDS - (time.monotonic() - began)))
 
 
 def _texts(row: dict[str, Any]) -> list[str]:
@@ -171,8 +117,6 @@ def _texts(row: dict[str, Any]) -> list[str]:
 
         state = "" if row["status"] == "ENABLED" else f", {row['status'].lower()}"
         texts += [row["viewType"], counted(row["openShards"], "open shard") + state]
-        newest = row["newestChange"]
-        texts.append("no change" if newest is None else f"{options.age(newest, row['now'])} ago")
     return texts
 
 

@@ -69,7 +69,7 @@ def test_on_a_terminal_the_streams_stand_below_their_columns_names() -> None:
     rows = [[each.table, each.label, each.arn, "KEYS_ONLY", "1 open shard"] for each in names]
     assert list(lines(names, iter(rows), header=False))[1] == "\t".join(rows[1])
     header, *shown = lines(names, iter(rows), header=True)
-    assert header.split("  ")[0] == "TABLE" and header.endswith("NEWEST CHANGE")
+    assert header.split("  ")[0] == "TABLE" and header.endswith("SHARDS")
     assert {
         each.index(word)
         for word, each in zip(("VIEW", "KEYS", "KEYS"), (header, *shown), strict=True)
