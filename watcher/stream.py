@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent import futures
 from concurrent.futures import Future
 from dataclasses import dataclass, fields
@@ -21,14 +21,12 @@ from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.declared import takes_fields
 from watcher.errors import StreamError, UsageError
-from watcher.options import OnStale, ReadOptions, start_position
+from watcher.options import ReadOptions, start_position
 from watcher.pull.merged_shards import MergedShards
 from watcher.pull.merged_streams import MergedStreams, StartPosition
 from watcher.pull.shard_pool import PullOptions
 from watcher.pull.table_snapshot import Items
-from watcher.records.filters import RecordFilter
 from watcher.records.record import Record
-from watcher.records.redaction import Redaction
 from watcher.records.wire import Kind  # noqa: F401 (the type of an option)
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token, TokenJson
@@ -42,39 +40,6 @@ logger = logging.getLogger("watcher")
 
 # The number of records that a task gets before other tasks have a turn.
 _IN_A_ROW = 100
-
-
-class StepThread:
-    """Runs steps one after the other in a thread, for tasks that wait.
-
-    A waiting task may be cancelled: the step goes on, and the next task waits for the same step.
-    """
-
-    def __init__(self, step: Callable[[], object]) -> None:
-        self._step = step
-        self._calls = CallPool(most=1)
-        self._running: Future[object] | None = None
-
-    @property
-    def is_under_way(self) -> bool:
-        """True while a step runs."""
-        return self._running is not None and not self._running.done()
-
-    async def wait(self) -> None:
-        """Waits for the running step, or starts one. Raises the step's error."""
-        if self._running is None:
-            (self._running,) = self._calls.start([self._step], few=0)
-        future = self._running
-        try:
-            await asyncio.wrap_future(future)
-        finally:
-            if future.done() and self._running is future:
-                self._running = None
-
-    def join(self) -> None:
-        """Blocks until the running step has ended."""
-        if self._running is not None:
-            futures.wait([self._running])
 
 
 Start: TypeAlias = Moment | dict[str, Any]
@@ -127,115 +92,49 @@ class Stream:
     read an idle shard as often as `watch` does.
     """
 
+    _close: weakref.finalize[..., Any]
+
     @takes_fields(StreamOptions)
     def __init__(self, options: StreamOptions) -> None:
-        wanted, connection = options.wanted, options.connection
-        clients = Clients(connection)
-        self._calls = CallPool()
+        clients, calls = Clients(options.connection), CallPool()
         # Also closes if the caller never does, or if no stream is found.
-        self._close = weakref.finalize(self, _close_all, self._calls, clients)
-        found = {arn: clients.client_for(arn) for arn in clients.all_of(wanted)}
+        self._close = weakref.finalize(self, _close_all, calls, clients)
+        found = {arn: clients.client_for(arn) for arn in clients.all_of(options.wanted)}
         for client, arn in {client: arn for arn, client in found.items()}.items():
             client.use_fast_path(arn)
         needed = found if options.snapshot or options.on_stale == "snapshot" else ()
-        items = {arn: TableItems(connection, arn, clients.client_for(arn).table) for arn in needed}
-        self._items, self._only_restart = items, not options.snapshot
-        test = options.record_filter
-        pull_options = PullOptions(
-            poll_max_seconds=options.poll_max_seconds,
-            stream_count=len(found),
-            on_stale=options.on_stale,
-            read_limit=options.read_limit,
-            page_filter=None if test is None else test.matching_indexes,
-        )
-        self._set_up(
-            found,
-            options.start,
-            record_filter=test,
-            redaction=options.redaction,
-            fail_on_data_loss=options.fail_on_data_loss,
-            clock=CLOCK,
-            options=pull_options,
-        )
+        items = {arn: TableItems(options.connection, arn, found[arn].table) for arn in needed}
+        self._begin(options, found, items, calls)
 
-    @classmethod
-    def over(  # noqa: PLR0913 (as the constructor)
-        cls,
-        service: Service | Mapping[str, Service],
-        arn: str,
-        start: Start,
-        *,
-        record_filter: RecordFilter | None = None,
-        redaction: Redaction | None = None,
-        items: Mapping[str, Items] | None = None,
-        fail_on_data_loss: bool = False,
-        on_stale: OnStale = "trim-horizon",
-        snapshot: bool = True,
-        clock: Clock = CLOCK,
-        calls: CallPool | None = None,
-    ) -> Stream:
-        """Creates a stream that reads the given services, one per ARN, with the given clock."""
-        created = cls.__new__(cls)
-        created._calls = calls or CallPool(threads=False)
-        created._close = weakref.finalize(created, _close_all, created._calls, None)
-        created._items, created._only_restart = items or {}, not snapshot
-        services = service if isinstance(service, Mapping) else {arn: service}
-        options = PullOptions(
-            stream_count=len(services),
-            on_stale=on_stale,
-            page_filter=None if record_filter is None else record_filter.matching_indexes,
-        )
-        created._set_up(
-            services,
-            start,
-            record_filter=record_filter,
-            redaction=redaction,
-            fail_on_data_loss=fail_on_data_loss,
-            clock=clock,
-            options=options,
-        )
-        return created
-
-    _calls: CallPool
-    _items: Mapping[str, Items]
-    """The tables whose items come before their changes, by their streams' ARNs."""
-    _only_restart: bool
-    """True if the items come only for a token that is too old to resume from."""
-
-    def _set_up(
+    def _begin(
         self,
+        options: StreamOptions,
         services: Mapping[str, Service],
-        start: Start,
-        *,
-        record_filter: RecordFilter | None,
-        redaction: Redaction | None,
-        fail_on_data_loss: bool,
-        clock: Clock,
-        options: PullOptions,
+        items: Mapping[str, Items],
+        calls: CallPool,
+        clock: Clock = CLOCK,
     ) -> None:
-        self._record_filter = record_filter
-        self._redaction = redaction
-        self._options = options
-        self._filtered = 0
+        """Begins to read from a service for each stream's ARN, and the `items` of some tables."""
         self.arn = next(iter(services))
         """The ARN of the stream, or of the first of several."""
-        self._services = services
-        self._clock = clock
         self.losses: list[str] = []
         """One line for each loss of records before they were read: the shard and the position."""
-        self._losses_are_errors = fail_on_data_loss
+        self._options = options
+        self._record_filter, self._redaction = options.record_filter, options.redaction
+        self._services, self._items = services, items
+        self._calls, self._clock = calls, clock
+        self._filtered = 0
         self._readers = MergedStreams(
-            services,
-            self._new_reader,
-            clock,
-            in_threads=self._calls.may_have_threads,
+            services, self._new_reader, clock, in_threads=calls.may_have_threads
         )
-        self._steps = StepThread(self._readers.poll)
-        self._token: dict[str, Any] = {}
+        self._pool = CallPool(most=1)
+        self._step: Future[Any] | None = None
+        """The read that tasks wait for; it goes on if they are cancelled."""
+        self._token: TokenJson = {}
         self._stepped_at = 0.0
         self._step_found = False
         self._in_a_row = 0
-        self.move_to(start)
+        self.move_to(options.start)
 
     @property
     def errors(self) -> dict[str, StreamError]:
@@ -290,16 +189,15 @@ class Stream:
             stored, self._kept = checkpoint_format.by_stream(
                 checkpoint_format.all_from_json(start), self._services
             )
-            self._log_kept()
+            if self._kept:
+                named = ", ".join(token.stream_arn for token in self._kept)
+                logger.info(
+                    f"The token holds streams that are not read now, and keeps them: {named}"
+                )
             starts = {arn: stored.get(arn, Latest()) for arn in self._services}
         else:
             starts = dict.fromkeys(self._services, found)
         self._readers.start(starts)
-
-    def _log_kept(self) -> None:
-        if self._kept:
-            named = ", ".join(token.stream_arn for token in self._kept)
-            logger.info(f"The token holds streams that are not read now, and keeps them: {named}")
 
     @property
     def filtered(self) -> int:
@@ -336,14 +234,15 @@ class Stream:
     def _check_idle(self) -> None:
         """Raises UsageError after `close`; waits for a step that a cancelled task has left."""
         self._check_open()
-        self._steps.join()
+        if self._step is not None:
+            futures.wait([self._step])
 
     def _check_open(self) -> None:
         if not self._close.alive:
             raise UsageError("the stream is closed: create another one from its token")
 
     def _next(self) -> Record | None:
-        if self._options.page_filter is None:
+        if self._record_filter is None:
             return self._readers.pop()
         filtered = -1
         while filtered < self.filtered:  # more may follow the filtered ones
@@ -367,21 +266,32 @@ class Stream:
             if self._in_a_row >= _IN_A_ROW:
                 self._in_a_row = 0
                 await asyncio.sleep(0)
-            elif not self._steps.is_under_way and (record := self._next_read()) is not None:
+            elif not self._is_stepping and (record := self._next_read()) is not None:
                 self._in_a_row += 1
                 return record
             else:
                 self._in_a_row = 0
                 await self._wait()
 
+    @property
+    def _is_stepping(self) -> bool:
+        return self._step is not None and not self._step.done()
+
     async def _wait(self) -> None:
         """Waits for one read of the due shards, or for a moment where none is due."""
-        if not self._steps.is_under_way:
+        if not self._is_stepping:
             if (seconds := self._seconds_to_step()) > 0:
                 await asyncio.sleep(seconds)
                 return
             self._token = self._token_now()
-        await self._steps.wait()
+        if self._step is None:
+            (self._step,) = self._pool.start([self._readers.poll], few=0)
+        step = self._step
+        try:
+            await asyncio.wrap_future(step)
+        finally:
+            if step.done() and self._step is step:
+                self._step = None
         self._note_step()
 
     def _seconds_to_step(self) -> float:
@@ -403,11 +313,11 @@ class Stream:
         return None
 
     def _is_poll_due(self) -> bool:
-        now, step_seconds = self._clock.monotonic(), _AWAIT_STEP_SECONDS
-        return now >= self._stepped_at + step_seconds
+        return self._clock.monotonic() >= self._stepped_at + _AWAIT_STEP_SECONDS
 
     def _new_reader(self, service: Service, arn: str, start: StartPosition) -> MergedShards:
-        losses = Losses(is_error=self._losses_are_errors, clock=self._clock, lines=self.losses)
+        options, test = self._options, self._record_filter
+        losses = Losses(is_error=options.fail_on_data_loss, clock=self._clock, lines=self.losses)
         created = MergedShards(
             service,
             arn,
@@ -415,13 +325,19 @@ class Stream:
             losses=losses,
             calls=self._calls,
             clock=self._clock,
-            options=self._options,
+            options=PullOptions(
+                poll_max_seconds=options.poll_max_seconds,
+                stream_count=len(self._services),
+                on_stale=options.on_stale,
+                read_limit=options.read_limit,
+                page_filter=None if test is None else test.matching_indexes,
+            ),
             items=self._items.get(arn),
-            only_restart=self._only_restart,
+            only_restart=not options.snapshot,
             redaction=self._redaction,
         )
-        if self._record_filter is not None:
-            self._record_filter.refuse_view(created.listing.view_type)
+        if test is not None:
+            test.refuse_view(created.listing.view_type)
         losses.warn_if_starting_late(created.listing)
         return created
 
@@ -431,7 +347,7 @@ class Stream:
 
         For several streams it is `{"streams": [...]}`, a list of such tokens.
         """
-        return self._token if self._steps.is_under_way else self._token_now()
+        return self._token if self._is_stepping else self._token_now()
 
     def _token_now(self) -> TokenJson:
         return checkpoint_format.all_to_dict([*self._readers.tokens, *self._kept])
@@ -446,7 +362,6 @@ class Stream:
         self._readers.read_all()
 
 
-def _close_all(calls: CallPool, clients: Clients | None) -> None:
+def _close_all(calls: CallPool, clients: Clients) -> None:
     calls.close(wait=False)
-    if clients is not None:
-        clients.close()
+    clients.close()

@@ -27,7 +27,7 @@ from tests.support.engines import (
     spark_stream,
     watch,
 )
-from watcher import Stream
+from tests.support.pulled import Pulled
 from watcher.aws.model import Listing, Position, Shard
 from watcher.errors import (
     CredentialsError,
@@ -299,7 +299,7 @@ def test_next_leaves_out_of_pages_what_it_would_one_by_one(history: History, sha
         stream = PlayedStream(clock)
         stream.write("a", range(10))
         history.happens(stream, clock)
-        pulled = Stream.over(
+        pulled = Pulled(
             stream, ARN, "trim_horizon", record_filter=test if by_pages else None, clock=clock
         )
         outcomes.append(pull_all(pulled, clock, history.seconds, test))

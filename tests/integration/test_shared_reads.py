@@ -9,13 +9,13 @@ import pytest
 
 from tests.simulator import Simulator
 from tests.support.hand_clock import HandClock
+from tests.support.pulled import Pulled
 from watcher.aws.client import CallRateLimiter, StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
 from watcher.aws.model import AfterSequence, Position, TrimHorizon
 from watcher.pull.backlog import BacklogReader
 from watcher.records.record import Record
-from watcher.stream import Stream
 from watcher.streams.lineage import TrackedShard
 
 
@@ -82,7 +82,7 @@ def test_few_reads_of_a_stream_that_is_pulled_are_throttled(
     simulator: Simulator, allowed: float
 ) -> None:
     clock, shares = Passing(simulator), Shares(simulator)
-    made = Stream.over(client(simulator), simulator.stream_arn, "latest", clock=clock)
+    made = Pulled(client(simulator), simulator.stream_arn, "latest", clock=clock)
     simulator.set_faults(shard_reads_per_second=allowed)
     pulled: list[str] = []
 
@@ -105,7 +105,7 @@ def test_a_shard_whose_turn_is_awaited_holds_up_no_other() -> None:
         shard_of = {record.key: record.shard_id for record in sim.records}
         other = next(key for key in shard_of if shard_of[key] != shard_of["a"])
         clock = Passing(sim, writes=False)
-        made = Stream.over(client(sim), sim.stream_arn, "latest", clock=clock)
+        made = Pulled(client(sim), sim.stream_arn, "latest", clock=clock)
         sim.set_faults(shard_reads_per_second=1.0)
         for _ in range(60):  # one of them is read as often as that is allowed
             sim.write("a")

@@ -8,6 +8,7 @@ from datetime import datetime
 from tests.simulation.program import LIMITED_RUNS, Program
 from tests.simulation.scheduler import Life
 from tests.simulation.universe import Universe
+from tests.support.pulled import Pulled
 from watcher.aws.model import AtTime, Latest
 from watcher.stream import Stream
 from watcher.streams import checkpoint_format
@@ -28,7 +29,7 @@ class Pull(Program):
 
     def _live(self, life: Life) -> None:
         limited = self._judge.runs[-1].number < LIMITED_RUNS
-        stream = Stream.over(
+        stream = Pulled(
             self._client(life),
             self._universe.table.streams[0].arn,
             self._kept or self._where(),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tests.spark.played import ARN, PlayedQuery, PlayedStream, played_batch
 from tests.support.hand_clock import HandClock
 from tests.support.play import PlayedProcess
+from tests.support.pulled import Pulled
 from tests.support.wire import FIRST
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import ShardKey, TrimHorizon
@@ -118,7 +119,7 @@ class _ReadingQueue(MessageQueue):
 
 def pull(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcome:
     """`Stream`."""
-    pulled = Stream.over(stream, ARN, "trim_horizon", clock=clock)
+    pulled = Pulled(stream, ARN, "trim_horizon", clock=clock)
     return pull_all(pulled, clock, seconds)
 
 

@@ -14,6 +14,7 @@ import pytest
 from tests.simulator import Simulator, judge
 from tests.support import hanging_parents
 from tests.support.hand_clock import HandClock
+from tests.support.pulled import Pulled
 from watcher import DataLossError, Stream, StreamError, UsageError, watch
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
@@ -358,7 +359,7 @@ def test_a_task_does_not_pause_between_the_pages_of_a_backlog(
 
     async def run() -> list[str]:
         service, arn = connect(sim.stream_arn, AwsConfig("us-east-1", endpoint_url=sim.endpoint))
-        with Stream.over(service, arn, "trim_horizon", clock=HandClock()) as made:
+        with Pulled(service, arn, "trim_horizon", clock=HandClock()) as made:
             monkeypatch.setattr("watcher.stream.asyncio.sleep", seen)
             return await taken(made, len(written))
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, PlayedService
+from tests.support.pulled import Pulled
 from tests.support.wire import FIRST, wire
 from tests.unit.runtime.test_table_snapshots import ALL, Table
 from watcher import Stream, UsageError
@@ -72,7 +73,7 @@ def test_a_shard_that_had_records_is_read_by_each_poll_however_many_others_there
 ) -> None:
     clock = HandClock()
     service = Shards(clock, _MANY)
-    stream = Stream.over(service, ARN, "latest", clock=clock)
+    stream = Pulled(service, ARN, "latest", clock=clock)
     service.write("shard-7")
     polls_until(stream, clock, seconds)
     for _ in range(5):
@@ -84,7 +85,7 @@ def test_a_shard_that_had_records_is_read_by_each_poll_however_many_others_there
 def test_busy_shards_leave_idle_ones_their_turn() -> None:
     clock = HandClock()
     service = Shards(clock, 1000)
-    stream = Stream.over(service, ARN, "latest", clock=clock)
+    stream = Pulled(service, ARN, "latest", clock=clock)
     for number in range(400):
         service.write(f"shard-{number}")
     while next(stream) is not None:
@@ -140,7 +141,7 @@ def test_streams_of_one_program_share_the_limit_of_listings() -> None:
     """Forty of them would ask eight times a second, and each poll wait for all these answers."""
     clock = HandClock()
     services = {f"{ARN}-{number}": Shards(clock, 1) for number in range(40)}
-    stream = Stream.over(services, ARN, "latest", clock=clock)
+    stream = Pulled(services, ARN, "latest", clock=clock)
     for _ in range(60):
         clock.sleep(1)
         assert next(stream) is None
@@ -268,11 +269,11 @@ def of_a_token(clock: HandClock, hours: float, policy: str, *, snapshot: bool = 
     clock.passed = 0.0
     service, table = Shards(clock, 1), {ARN: Table()}
     service.write("shard-0")
-    token = Stream.over(service, ARN, "latest", clock=clock, items=table).token
+    token = Pulled(service, ARN, "latest", clock=clock, items=table).token
     token["snapshot"] = {"items": 1, "segments": [{"after": {"pk": {"S": "k0"}}}]}
     clock.sleep(hours * 3600)
     made = {"clock": clock, "items": table, "on_stale": policy, "snapshot": snapshot}
-    return Stream.over(service, ARN, token, **made)  # type: ignore[arg-type]
+    return Pulled(service, ARN, token, **made)  # type: ignore[arg-type]
 
 
 def items(stream: Stream) -> list[str]:
@@ -301,7 +302,7 @@ def test_of_a_token_that_is_too_old_the_items_are_handed_over_anew_where_that_is
     token = finished.token
     del token["snapshot"]
     service, table = Shards(clock, 1), {ARN: Table()}
-    again = Stream.over(service, ARN, token, clock=clock, items=table, snapshot=True)
+    again = Pulled(service, ARN, token, clock=clock, items=table, snapshot=True)
     assert items(again) == ALL, "as often as its program wants"
 
 
@@ -327,7 +328,7 @@ class _Late(Shards):
 
 
 def test_a_record_that_comes_late_moves_no_token_back() -> None:
-    stream = Stream.over(_Late(HandClock(), 1), ARN, "trim_horizon", clock=HandClock())
+    stream = Pulled(_Late(HandClock(), 1), ARN, "trim_horizon", clock=HandClock())
     tokens: list[tuple[str, str]] = []
     while len(tokens) < 3:
         if (record := next(stream)) is not None:
@@ -342,7 +343,7 @@ def test_the_token_is_right_within_a_run_which_ends_where_another_shard_has_an_e
 ):
     clock = HandClock()
     service = Shards(clock, 3)
-    stream = Stream.over(service, ARN, "latest", clock=clock)
+    stream = Pulled(service, ARN, "latest", clock=clock)
     behind: dict[str, str] = {}
 
     def take(numbers: list[int]) -> None:
@@ -377,7 +378,7 @@ def test_a_read_goes_on_after_ctrl_c_at_the_end_of_a_page(
     """In a notebook, for one: the program lives on, and reads again."""
     clock = HandClock()
     service = Shards(clock, 1)
-    stream = Stream.over(service, ARN, "latest", clock=clock)
+    stream = Pulled(service, ARN, "latest", clock=clock)
     for _ in range(3):
         service.write("shard-0")
     clock.sleep(1)

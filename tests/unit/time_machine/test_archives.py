@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.ledger.ledger import Ledger, by_key
+from tests.support.pulled import Pulled
 from watcher.errors import DataLossError, UsageError
-from watcher.stream import Stream
 from watcher.time_machine.archives import Archive
 from watcher.time_machine.as_of import items_as_of
 from watcher.time_machine.sources import Sources
@@ -26,7 +26,7 @@ def archive(ledger: Ledger, folder: Path, layout: str = "date=2026-11-21") -> Pa
 
     stream = ledger.sources().stream
     assert stream is not None
-    reading = Stream.over(stream.service, stream.arn, "trim_horizon", clock=ledger.clock)
+    reading = Pulled(stream.service, stream.arn, "trim_horizon", clock=ledger.clock)
     records = list(iter(reading.__next__, None))
     for first in range(0, len(records), 10):
         rows = [_row(each) for each in records[first : first + 10]]
