@@ -16,7 +16,7 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.tables import TablesClient
 from watcher.records.record import native_item, wire_item
 from watcher.time_machine.sources import Sources, StreamSource
-from watcher.time_machine.undo import plan_revert, plan_undo
+from watcher.time_machine.undo import open_plan, plan_undo
 from watcher.time_machine.undo_plan import ChangeFilter
 from watcher.time_machine.write_back import Outcome
 
@@ -89,6 +89,7 @@ def test_items_of_all_types_go_back_and_forth(orders: Orders, tmp_path: Path) ->
     expected = before | {key: after[key] for key in ("item-0", "item-2")}
     assert orders.items() == expected
 
-    back = [outcome for _, outcome in plan_revert(log, orders.connection).apply(write_limit=1e9)]
+    way_back = open_plan(log, orders.connection).revert()
+    back = [outcome for _, outcome in way_back.apply(write_limit=1e9)]
     assert back == [Outcome.RESTORED] * (len(plan.steps) - 2)
     assert orders.items() == after

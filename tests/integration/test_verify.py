@@ -214,7 +214,6 @@ def make_copies(shop: Simulator, capsys: pytest.CaptureFixture[str], *, wrong: b
     ("words", "text"),
     [
         ("", "name a copy: "),
-        ("--with ./x.jsonl --repair p", "only a table can be repaired"),
         ("--with postgresql://x/y", "export a database to Parquet"),
         ("--with ./x.csv", "give files of one kind"),
         ("--with ./nothing", "there is no such file"),

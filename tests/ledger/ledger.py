@@ -204,8 +204,8 @@ def same(one: Item | None, other: Item | None) -> bool:
     return is_same(_json(one), _json(other))
 
 
-def _json(item: Item | None) -> bytes | None:
-    return None if item is None else msgspec.json.encode(item)
+def _json(item: Item | None) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(item))
 
 
 def native(item: Item) -> Item:

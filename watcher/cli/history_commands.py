@@ -62,10 +62,7 @@ _Key = Annotated[list[str] | None, Opt("the item's key; repeat it for the sort k
 _Output = Annotated[
     str,
     Opt(
-        "text (default), json (an array of changes), csv (a row for each difference)",
-        "FORMAT",
-        alias="-o",
-        choices=("text", "json", "csv"),
+        "text (default), json (an array of changes)", "FORMAT", alias="-o", choices=("text", "json")
     ),
 ]
 
@@ -91,10 +88,7 @@ def _history(
     found = history(
         *sources, key=key or (), start=start or "trim_horizon", until=until, who=who, **shared
     )
-    if output == "csv":
-        _as_csv(found)
-    else:
-        {"text": _as_text, "json": _as_json}[output](found)
+    (_as_json if output == "json" else _as_text)(found)
     if found.left_out:
         logger.warning(f"A part of the history may be missing{found.left_out}")
     return int(bool(found.left_out))
@@ -155,32 +149,6 @@ def _row(record: Record, answer: Answer | None) -> dict[str, object]:
     }
 
 
-def _as_csv(found: History) -> None:
-    names = ["time", "kind", "by_ttl", "attribute", "old", "new"]
-    more = ["caller", "certainty"] if found.answers else []
-    write_csv(sys.stdout, names + more, _cells(found))
-
-
-def _cells(found: History) -> Iterator[tuple[str, ...]]:
-    for record, answer in _changes(found):
-        who = () if answer is None else (answer.names, answer.certainty.value)
-        head = time_text(record.created_at), record.event_name, str(record.expired_by_ttl)
-        rows = [(path, _cell(old), _cell(new)) for path, old, new in _differences(record)]
-        for row in rows or [("", "", "")] * bool(who):
-            yield *head, *row, *who
-    nobody = ("", "") if found.answers else ()
-    for name, value in sorted((found.now_wire or {}).items()):
-        yield (
-            time_text(found.asked_at),
-            "NOW",
-            "False",
-            path_text((name,)),
-            "",
-            _cell(value),
-            *nobody,
-        )
-
-
 def _differences(record: Record) -> Iterator[tuple[str, WireValue | Absent, WireValue | Absent]]:
     """Yields the places that differ; nothing if the stream has no images to compare."""
     keys = record["dynamodb"]["Keys"]
@@ -200,13 +168,6 @@ def _item(wire: WireItem | None) -> dict[str, object] | None:
 
 def _plain(value: WireValue) -> Plain:
     return plain(msgspec.Raw(msgspec.json.encode(value)))
-
-
-def _cell(value: WireValue | Absent) -> str:
-    """Returns a string as it is, and any other value as JSON."""
-    if isinstance(value, Absent):
-        return ""
-    return str(value["S"]) if "S" in value else msgspec.json.encode(_plain(value)).decode()
 
 
 # `as-of`

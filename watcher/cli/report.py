@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from watcher.aws.arns import table_name
 from watcher.cli import completers, options
-from watcher.cli.history_commands import SOURCES, open_trail, read_changes
+from watcher.cli.history_commands import SOURCES, read_changes
 from watcher.cli.options import Values
 from watcher.cli.output import written_file
 from watcher.declared import Opt
 from watcher.formatting.text import grouped, write_text
 from watcher.options import WatchOptions
 from watcher.report.page import Report, page
-from watcher.time_machine.counts import CALLER, Counts
 from watcher.time_machine.sources import Sources
 
 if TYPE_CHECKING:
@@ -47,35 +46,21 @@ def report_command(line: CommandLine) -> Callable[..., int]:
 def _report(
     *sources: SOURCES,
     to: _To = "report.html",
-    who: options.Who = None,
     **values: options.Value,
 ) -> int:
-    trail, hidden = open_trail(values, who), options.redaction(values)
+    hidden = options.redaction(values)
     options.record_filter(values)  # a wrong one is refused before the reading
     with nullcontext(sys.stdout) if to == "-" else written_file(to) as file:
-        found, callers, records = read_changes(sources, values, trail)
+        found, _, records = read_changes(sources, values, None)
         report = Report(
             title=_title(sources[-1], found),
             origin=", ".join([*sources[:-1], found.stream.arn if found.stream else sources[-1]]),
             item="the chosen items" if values["key"] and hidden else ", ".join(values["key"] or ()),
             notes=_notes(values),
         )
-        by_caller = Counts([CALLER])
-        by_caller.callers = callers
         for record in records:
-            key = None if callers is None else callers.change_key(record)
-            report.add(record if hidden is None else hidden(record), key)
-            if key is not None:
-                by_caller.add([record])
+            report.add(record if hidden is None else hidden(record))
         report.warnings = [f"DATA LOSS: {gap}" for gap in found.gaps]
-        if trail is not None and callers is not None:
-            reading = trail.read(callers)
-            report.who = lambda change: callers.answer(change, reading.incomplete)
-            by_caller.name_callers(report.who)
-            report.callers = by_caller
-            report.warnings += [
-                f"The log file {each.location} can't be read." for each in reading.broken
-            ]
         write_text(page(report), file)
     name = "the page" if to == "-" else to
     logger.info(f"Wrote {name}: {grouped(report.kinds.total(), 'change')}{found.left_out}")

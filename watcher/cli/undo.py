@@ -11,8 +11,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
-
 from watcher.aws.arns import table_name
 from watcher.cli import completers, options
 from watcher.cli.command_line import PROGRAM
@@ -25,18 +23,8 @@ from watcher.formatting.text import grouped, write_document, write_text
 from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions
 from watcher.records.record import wire_item
-from watcher.time_machine.undo import (
-    WRITE_LIMIT,
-    Undo,
-    open_plan,
-    plan_revert,
-    undo,
-)
-from watcher.time_machine.undo_plan import (
-    UndoStep,
-    item_differences,
-    units,
-)
+from watcher.time_machine.undo import WRITE_LIMIT, Undo, open_plan, undo
+from watcher.time_machine.undo_plan import NOTHING, UndoStep, item_differences
 from watcher.time_machine.write_back import Outcome
 
 if TYPE_CHECKING:
@@ -86,14 +74,6 @@ _Plan = Annotated[
     ),
 ]
 _Limit = Annotated[float, Opt(f"write capacity units a second; default {WRITE_LIMIT:g}", "UNITS")]
-_OnlyBy = Annotated[
-    list[str] | None,
-    Opt(
-        "only what is certainly by this caller (role/release-112), as the trail of --who "
-        "tells it; repeatable",
-        "CALLER",
-    ),
-]
 _Force = Annotated[
     bool, Opt("put items back, too, that were changed since; asks on the terminal", negative=())
 ]
@@ -106,15 +86,13 @@ def undo_command(line: CommandLine) -> Callable[..., int]:
     return options.with_options(_undo, parts, options.declared_by(style.set_up))
 
 
-def _undo(  # noqa: PLR0913 (its parameters are the options)
+def _undo(
     *sources: _Sources,
     start: _Start = None,
     until: _Until = None,
     plan_file: _Plan = None,
     apply: _Apply = None,
     revert: _Revert = None,
-    who: options.Who = None,
-    only_by: _OnlyBy = None,
     write_limit: _Limit = WRITE_LIMIT,
     force_conflicts: _Force = False,
     output: _Output = "text",
@@ -131,7 +109,7 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
         for name, each in (("start", start), ("until", until))
     )
     place = None if plan_file is None else Path(plan_file)
-    call = called("undo", values, origins.typed)
+    call = _called(values, origins.typed)
     if apply is not None:
         _refuse_with_plan(sources, origins, "apply", "plan_file")
         if force_conflicts and not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -144,21 +122,16 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
             raise UsageError("use it with --apply: nothing is written before", name)
     if revert is not None:
         _refuse_with_plan(sources, origins, "revert")
-        return _show(plan_revert(Path(revert), connection, place), output, call)
+        return _show(open_plan(Path(revert), connection).revert(place), output, call)
     if not sources:
         raise UsageError("name a stream, or a plan with --apply or --revert")
-    if only_by is None and "who" not in origins.typed:  # a default is for other commands
-        who = None
     shared = {name: values[name] or None for name in (*_CHOICE, *options.AWS)}
-    made = undo(
-        *sources, start=start, until=until, who=who, only_by=only_by, plan=plan_file, **shared
-    )
-    return _show(made, output, call)
+    return _show(undo(*sources, start=start, until=until, plan=plan_file, **shared), output, call)
 
 
 def _refuse_untyped(origins: options.Origins) -> None:
     """Raises UsageError if a file or a variable asks for writes: the user has to type that."""
-    for name in ("apply", "force_conflicts", "only_by"):
+    for name in ("apply", "force_conflicts"):
         if name in origins.defaults:
             raise UsageError(f"type it; it is from {origins.defaults[name]}", name)
 
@@ -169,13 +142,13 @@ def _refuse_with_plan(
     """Raises UsageError for options that choose changes beside a plan's file."""
     if sources:
         raise UsageError(f"{sources[0]} is in the plan already: give only the plan's file", option)
-    for name in ("start", "until", "who", "only_by", *_CHOICE, *more):
+    for name in ("start", "until", *_CHOICE, *more):
         if name in origins.typed:
             raise UsageError("a plan is applied or reverted as a whole", name)
 
 
-def called(command: str, values: Mapping[str, object], typed: Collection[str]) -> str:
-    """Returns the beginning of another command, as the user has called this one.
+def _called(values: Mapping[str, object], typed: Collection[str]) -> str:
+    """Returns the beginning of an undo's next command, as the user has called this one.
 
     With the same `--region`, `--profile` and `--endpoint-url`, if those were typed.
     """
@@ -185,8 +158,8 @@ def called(command: str, values: Mapping[str, object], typed: Collection[str]) -
         words = [shlex.quote(sys.orig_argv[0]), "-m watcher"]
     elif name == "watcher":
         words = ["watcher" if shutil.which(name) == sys.argv[0] else shlex.quote(sys.argv[0])]
-    words.append(command)
-    for each in ("region", "profile", "endpoint_url"):
+    words.append("undo")
+    for each in options.AWS:
         if each in typed:
             words.append(f"--{each.replace('_', '-')} {shlex.quote(str(values[each]))}")
     return " ".join(words)
@@ -198,8 +171,6 @@ def _about(plan: Undo) -> str:
     name = table_name(plan.header.table)
     if plan.header.reverts:
         return f"what {plan.header.reverts} wrote to {name}"
-    if plan.header.like:
-        return f"how {name} differs from {table_name(plan.header.like)}"
     if start is None or until is None:
         return f"changes of {name}"
     first, last = (time_text(each.astimezone()) for each in (start, until))
@@ -209,7 +180,7 @@ def _about(plan: Undo) -> str:
 def _show(plan: Undo, output: str, call: str) -> int:
     logger.info(f"Undoes {_about(plan)}")
     if output == "json":
-        write_document([_row(step) for step in (*plan, *plan.kept)])
+        write_document([*plan, *plan.kept])
     else:
         for step in (*plan, *plan.kept):
             write_text("".join(f"{line}\n" for line in _lines(step)))
@@ -230,9 +201,9 @@ def _show(plan: Undo, output: str, call: str) -> int:
 
 def _kind(step: UndoStep) -> str:
     """Returns the action for an item."""
-    if step.before is None:
+    if step.before == NOTHING:
         return "REMOVE"
-    return "INSERT" if step.now is None else "MODIFY"
+    return "INSERT" if step.now == NOTHING else "MODIFY"
 
 
 def _lines(step: UndoStep) -> Iterator[str]:
@@ -262,20 +233,6 @@ def _confirmed(plan: Undo) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _row(step: UndoStep) -> dict[str, object]:
-    """Returns an item of the plan, its images in DynamoDB's JSON, which loses nothing."""
-    return {
-        "key": msgspec.Raw(step.key),
-        "kind": None if step.kept else _kind(step),
-        "changes": step.changes,
-        "conflict": None if step.kept else step.conflict or None,
-        "kept": step.kept or None,
-        "now": msgspec.Raw(step.now or b"null"),
-        "before": msgspec.Raw(step.before or b"null"),
-        "write_units": max(units(step.before), units(step.now)),
-    }
-
-
 def _apply(plan: Undo, limit: float, force: bool, output: str, call: str) -> int:
     counts: Counter[Outcome] = Counter()
     rows: list[dict[str, object]] = []
@@ -284,8 +241,8 @@ def _apply(plan: Undo, limit: float, force: bool, output: str, call: str) -> int
             counts[outcome] += 1
             reason = _reason(step, outcome)
             if output == "json":
-                row = {"key": msgspec.Raw(step.key), "outcome": outcome.name.lower()}
-                rows.append({**row, "reason": reason or None})
+                done = outcome.name.lower()
+                rows.append({"key": step.key, "outcome": done, "reason": reason or None})
             elif reason:
                 word = "CONFLICT" if outcome is Outcome.CONFLICT else "KEPT  "
                 write_text(f"{word} {printable_key(wire_item(step.key))}: {reason}\n")
@@ -295,10 +252,9 @@ def _apply(plan: Undo, limit: float, force: bool, output: str, call: str) -> int
     finally:
         if output == "json":
             write_document(rows)
-    path = plan.header.reverts or str(plan.path)
-    option = "--apply" if plan.header.reverts else "--revert"
-    back = f"; to take it back: {call} {option} {shlex.quote(path)}"
-    logger.info(_counted(counts) + back * bool(counts[Outcome.RESTORED]))
+    back = f"; to take it back: {call} --revert {shlex.quote(str(plan.path))}"
+    is_way_back = counts[Outcome.RESTORED] and not plan.header.reverts
+    logger.info(_counted(counts) + back * bool(is_way_back))
     return 1 if counts[Outcome.CONFLICT] else 0
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import shlex
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -19,7 +17,6 @@ from watcher.aws.model import WireValue
 from watcher.cli import completers, options
 from watcher.cli.output import Line, status_line
 from watcher.cli.status import bar
-from watcher.cli.undo import called
 from watcher.declared import Opt
 from watcher.errors import UsageError, blame, refuse_bad_limit
 from watcher.formatting import style
@@ -47,7 +44,6 @@ from watcher.time_machine.verify import (
     DifferentItem,
     Verification,
     Verifier,
-    save_repair,
 )
 from watcher.times import duration_text, parse_seconds
 from watcher.version import install
@@ -86,14 +82,6 @@ _At = Annotated[
 _Lag = Annotated[
     str, Opt("a copy without a position may lack changes younger than this; default 1m", "AGE")
 ]
-_Repair = Annotated[
-    str | None,
-    Opt(
-        "write a plan that makes the other table equal; carry it out with undo --apply FILE",
-        "FILE",
-        completer=completers.files,
-    ),
-]
 _Limit = Annotated[float | None, Opt("read units a second for each table's scan", "UNITS")]
 
 
@@ -114,7 +102,6 @@ def _compare(
     at: _At = None,
     lag: _Lag = "1m",
     read_limit: _Limit = None,
-    repair: _Repair = None,
     output: options.Output = "text",
     **values: options.Value,
 ) -> int:
@@ -126,9 +113,6 @@ def _compare(
     refuse_bad_limit("read_limit", read_limit)
     with status_line() as line:
         copy = _copy(with_, at, with_profile, connection, read_limit)
-        if repair is not None and not isinstance(copy, TableCopy):
-            text = "only a table can be repaired; make another copy anew"
-            raise UsageError(text, "repair", repair)
         verifier = Verifier(
             Sources.named(sources, connection, strict=True),
             copy,
@@ -141,13 +125,6 @@ def _compare(
         logger.info(f"Compares {what}; {_cost(verifier.table.read_units, copy, read_limit)}")
         found = verifier.run()
         _print(verifier, found, output)
-    if repair is not None and isinstance(copy, TableCopy) and found.found:
-        other = {
-            "profile": with_profile or values["profile"],
-            "endpoint_url": values["endpoint_url"],
-        }
-        typed = [name for name, value in other.items() if value is not None]
-        _save_repair(found, verifier, copy, repair, called("undo", other, typed))
     return 1 if found.differing else 0
 
 
@@ -182,17 +159,6 @@ class _Progress:
         elif items // _LOGGED_ITEMS > self._logged:
             self._logged = items // _LOGGED_ITEMS
             logger.info(f"scanned: {grouped(items, 'item')}")
-
-
-def _save_repair(
-    found: Verification, verifier: Verifier, copy: TableCopy, path: str, call: str
-) -> None:
-    like = verifier.table.description.arn
-    count = grouped(save_repair(found, copy.table, like, Path(path)), "item")
-    how = f"to do it: {call} --apply {shlex.quote(path)}"
-    if more := found.differing - len(found.found):
-        how += f"; then verify again: {grouped(more, 'more item')} had no room in it"
-    logger.info(f"Plan to repair {count}; nothing was written; {how}")
 
 
 def _age(text: str) -> timedelta:

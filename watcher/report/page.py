@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import resources
@@ -13,7 +13,6 @@ from xml.etree.ElementTree import Element
 
 import msgspec
 
-from watcher.aws.arns import account_of
 from watcher.aws.model import ShardKey
 from watcher.formatting.differences import DescribedDifference, described
 from watcher.formatting.style import cut_values
@@ -23,7 +22,6 @@ from watcher.records.record import Record
 from watcher.records.wire import KINDS
 from watcher.report import pictures
 from watcher.report.pictures import Histogram, document, element, minute, plausible, second
-from watcher.time_machine.callers import Answer, ChangeKey
 from watcher.time_machine.counts import Counts
 from watcher.time_machine.sorted_lines import SortedLines
 from watcher.times import duration_text
@@ -49,8 +47,6 @@ class ListedChange(msgspec.Struct, array_like=True):
     seconds: float
     """Its time (epoch); 0 where it is unknown."""
     shard_key: ShardKey
-    caller: ChangeKey | None
-    """What finds its caller, where that is asked for."""
     raw: msgspec.Raw
 
     @property
@@ -79,7 +75,7 @@ class ListedChanges:
         """True if there are more changes than the page lists one by one."""
         return self.seen > MOST_CHANGES
 
-    def add(self, record: Record, caller: ChangeKey | None = None) -> None:
+    def add(self, record: Record) -> None:
         """Takes in a change."""
         change = record.wire.dynamodb
         seconds = plausible(change.ApproximateCreationDateTime) or 0.0
@@ -88,7 +84,7 @@ class ListedChanges:
         self.seen += 1
         if self._counts[start] > (_OF_A_MINUTE if self.is_long else MOST_CHANGES):
             return
-        made = ListedChange(seconds, record.shard_key, caller, msgspec.Raw(bytes(record.raw)))
+        made = ListedChange(seconds, record.shard_key, msgspec.Raw(bytes(record.raw)))
         order = f"{start:012}{seconds:020.6f}{change.SequenceNumber:0>64}{self.seen:012}"
         text = msgspec.json.encode(made).replace(b"\n", b" ")
         self._lines.add(b"%b%b\n" % (order.encode(), text))
@@ -142,11 +138,7 @@ def _change(report: Report, listed: ListedChange) -> Element:
         element("code", cut(printable_key(record["dynamodb"]["Keys"]), _CHARACTERS)),
         by_ttl,
     )
-    caller = None
-    if report.who is not None and listed.caller is not None:
-        text = report.who(listed.caller).text(account_of(record.stream), between=": ")
-        caller = element("p", cut(text, _CHARACTERS), class_="quiet")
-    return element("li", head, caller, _differences(record))
+    return element("li", head, _differences(record))
 
 
 def _differences(record: Record) -> Element | None:
@@ -188,10 +180,6 @@ class Report:
     """The times and filters that chose the changes."""
     warnings: list[str] = field(default_factory=list)
     """The reasons why the numbers are incomplete."""
-    who: Callable[[ChangeKey], Answer] | None = None
-    """Tells who made a change; None where nobody has asked."""
-    callers: Counts | None = None
-    """The changes by caller, where somebody has asked."""
     listed: ListedChanges = field(default_factory=ListedChanges)
     histogram: Histogram = field(default_factory=Histogram)
     kinds: Counter[str] = field(default_factory=Counter)
@@ -201,7 +189,7 @@ class Report:
     tables: set[str] = field(default_factory=set)
     by_ttl: int = 0
 
-    def add(self, record: Record, caller: ChangeKey | None = None) -> None:
+    def add(self, record: Record) -> None:
         """Takes in a change."""
         kind = record.event_name
         self.kinds[kind] += 1
@@ -211,14 +199,14 @@ class Report:
         self.keys.add([record])
         if kind == "MODIFY":
             self.attributes.add([record])
-        self.listed.add(record, caller)
+        self.listed.add(record)
 
 
 def page(report: Report, made: datetime | None = None) -> str:
     """Returns the report as HTML, with `made` (default: now) as its time."""
     main = element("main")
     if report.kinds:
-        charts = [_keys(report), _attributes(report), *_callers(report)]
+        charts = [_keys(report), _attributes(report)]
         changes = section(report)
         # An incident's few changes come before the sums.
         main.append(_histogram(report))
@@ -331,30 +319,10 @@ def _attributes(report: Report) -> Element:
     if not modified:
         section.append(_quiet("There are no modifications."))
         return section
+    rows = [(cut(row.values[0], _NAME_SHOWN), row.changes) for row in report.attributes.rows(_TOP)]
     section.append(_quiet(f"The share of {modified:,} modifications that changed the attribute."))
-    section.append(_ranking("attribute", _named(report.attributes), modified))
+    section.append(_ranking("attribute", rows, modified))
     return section
-
-
-def _callers(report: Report) -> list[Element]:
-    if report.callers is None:
-        return []
-    section = element("section", element("h2", "Who made the changes"))
-    section.append(
-        _quiet(
-            "By CloudTrail's logs, joined by table, key and time: the stream itself names no "
-            "caller but time-to-live. A name alone is certain; what has an \u201cor\u201d or a "
-            "\u201cmay be\u201d is not, and the listed changes say why."
-        )
-    )
-    section.append(_ranking("caller", _named(report.callers), report.kinds.total()))
-    if len(report.callers) > _TOP:
-        section.append(_quiet(f"The {_TOP} busiest of {len(report.callers):,}."))
-    return [section]
-
-
-def _named(counts: Counts) -> list[tuple[str, int]]:
-    return [(cut(row.values[0], _NAME_SHOWN), row.changes) for row in counts.rows(_TOP)]
 
 
 def _ranking(name: str, rows: Sequence[tuple[str, int]], total: int) -> Element:

@@ -86,20 +86,17 @@ class Answer(msgspec.Struct, frozen=True):
         texts = " or ".join(map(printable, names))
         return f"{MAY_BE} {texts}" if self.certainty is Certainty.MAY_BE else texts or UNKNOWN
 
-    def text(self, account: str = "", between: str = "   ") -> str:
-        """Returns a line for people, which names the account of callers outside `account`.
-
-        `between` stands before what tells how sure it is.
-        """
+    def text(self, account: str = "") -> str:
+        """Returns a line for people, which names the account of callers outside `account`."""
         texts = [_caller_text(each, account) for each in self.callers]
         match self.certainty:
             case Certainty.CERTAIN:
-                return f"by {texts[0]}{between}certain"
+                return f"by {texts[0]}   certain"
             case Certainty.SEVERAL:
-                return f"by {' or '.join(texts)}{between}{self.reason}"
+                return f"by {' or '.join(texts)}   {self.reason}"
             case Certainty.MAY_BE:
-                return f"{MAY_BE} by {texts[0]}{between}{self.reason}"
-        return f"by whom is unknown{between}{self.reason}"
+                return f"{MAY_BE} by {texts[0]}   {self.reason}"
+        return f"by whom is unknown   {self.reason}"
 
 
 def _caller_text(caller: Caller, account: str) -> str:

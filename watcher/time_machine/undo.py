@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -23,26 +21,23 @@ from watcher.records.wire import (
     WireRecord,
 )
 from watcher.streams.start_times import Moment
-from watcher.time_machine.item_keys import Identity, check_key_values, identity, images_of
+from watcher.time_machine.item_keys import Identity, check_key_values, identity
 from watcher.time_machine.sources import Sources, StreamSource
 from watcher.time_machine.table import TableHandle, open_table
 from watcher.time_machine.undo_plan import (
     CHANGED,
     NOT_WRITTEN,
     ChangeFilter,
+    Image,
     RunHeader,
     UndoPlanner,
     UndoStep,
-    caller_filter,
+    images,
     is_same,
-    note_reverted,
     read_plan,
     save_plan,
-    total_units,
 )
 from watcher.time_machine.write_back import StepResult, WriteBack
-
-logger = logging.getLogger("watcher")
 
 WRITE_LIMIT = 100.0
 """Write capacity units a second by default."""
@@ -54,25 +49,25 @@ class Undo:
     def __init__(
         self,
         header: RunHeader,
-        steps: list[UndoStep],
+        steps: Iterable[UndoStep],
         path: Path,
         *,
         table: TableHandle,
         stream: Callable[[], StreamSource],
         is_saved: bool = False,
-        reverted: int = 0,
     ) -> None:
         self.header = header
-        self.steps = [step for step in steps if not step.kept]
+        self.steps: list[UndoStep] = []
         """The items to put back, and those that are left alone as conflicts."""
-        self.kept = [step for step in steps if step.kept]
+        self.kept: list[UndoStep] = []
         """The other items that the changes touched: nothing is to be done for them."""
+        for step in steps:
+            (self.kept if step.kept else self.steps).append(step)
         self.path = path
         """The plan's file."""
         self._table = table
         self._stream = stream
         self._is_saved = is_saved
-        self._reverted = reverted
 
     def __iter__(self) -> Iterator[UndoStep]:
         return iter(self.steps)
@@ -85,7 +80,7 @@ class Undo:
     @property
     def units(self) -> int:
         """The approximate cost in write capacity units."""
-        return total_units(step for step in self.steps if not step.conflict)
+        return sum(step.units for step in self.steps if not step.conflict)
 
     def save(self) -> Path:
         """Writes the plan to its file, which `undo(plan=…)` opens. Raises UsageError."""
@@ -94,9 +89,27 @@ class Undo:
             self._is_saved = True
         return self.path
 
-    def revert(self) -> Undo:
+    def revert(self, to: Path | None = None) -> Undo:
         """Plans to take back what this plan has written. Raises UsageError."""
-        return _revert(self.path, self._table, self._stream, None)
+        header = msgspec.structs.replace(self.header, reverts=str(self.path.absolute()))
+        if self.header.reverts:
+            text = f"{self.path} takes back {self.header.reverts}: undo that by a plan of its own"
+            raise UsageError(text)
+        steps = [
+            msgspec.structs.replace(step, before=step.now, now=step.before, conflict="", kept="")
+            for step in self.steps
+        ]
+        path = to or _free_path(self.path.stem + ".back", self.path)
+        made = Undo(header, steps, path, table=self._table, stream=self._stream)
+        for step, moves in made._moves():
+            if moves == 0:
+                step.kept = NOT_WRITTEN
+            elif moves != 1:
+                step.conflict = CHANGED
+        made = Undo(header, steps, path, table=self._table, stream=self._stream)
+        if not made.steps:
+            raise UsageError(f"the plan {self.path} wrote nothing")
+        return made
 
     def apply(
         self, *, write_limit: float = WRITE_LIMIT, force: bool = False
@@ -113,14 +126,10 @@ class Undo:
         if not self.steps:
             return
         self.save()
-        turn = self.header.turn
-        # Each time that it was written, and taken back.
-        most = 2 * turn if turn else 2 * self._reverted + 1
+        most = 2 if self.header.reverts else 1  # it was written, and taken back
         for step, moves in self._moves():
             if moves is None or moves > most:
                 step.conflict = step.conflict or CHANGED
-        if turn:
-            note_reverted(Path(self.header.reverts), turn)
         yield from WriteBack(self._table, write_limit).run(self.steps, force=force)
 
     def _moves(self) -> Iterator[tuple[UndoStep, int | None]]:
@@ -135,7 +144,7 @@ class Undo:
                 item = identity(record.wire.dynamodb.Keys)
                 step, before = steps[item], moves[item]
                 if int(record.sequence_number) > int(step.seen):
-                    is_own = _is_between(images_of(record, "undo changes"), step)
+                    is_own = _is_between(*images(record), step)
                     moves[item] = before + 1 if before is not None and is_own else None
         except (UsageError, DataLossError) as error:
             raise UsageError(
@@ -161,15 +170,14 @@ class Undo:
         sources.check_covers(start)
 
 
-def _is_between(images: tuple[bytes | None, bytes | None], step: UndoStep) -> bool:
+def _is_between(old: Image, new: Image, step: UndoStep) -> bool:
     """Returns True for a change as a plan makes it, or one that takes it back."""
-    old, new = images
     return (is_same(old, step.now) and is_same(new, step.before)) or (
         is_same(old, step.before) and is_same(new, step.now)
     )
 
 
-def undo(  # noqa: PLR0913 (its parameters are the options)
+def undo(
     *sources: str,
     start: Moment | None = None,
     until: Moment | None = None,
@@ -177,8 +185,6 @@ def undo(  # noqa: PLR0913 (its parameters are the options)
     filters: Iterable[FilterPattern] | None = None,
     only: Kind | Iterable[Kind] | None = None,
     grep: str | None = None,
-    who: str | None = None,
-    only_by: str | Iterable[str] | None = None,
     plan: str | os.PathLike[str] | None = None,
     region: str | None = None,
     profile: str | None = None,
@@ -187,11 +193,9 @@ def undo(  # noqa: PLR0913 (its parameters are the options)
     """Plans to undo the changes of a table from `start` to `until` (None: now).
 
     Both seconds count. `key`, `filters`, `only` and `grep` choose among the changes, as for
-    `watch`; removals by time-to-live are undone only with `only="ttl"`. `only_by` chooses what is
-    certainly by a caller (`role/release-112`), as CloudTrail's logs tell it in the folder, or at
-    the `s3://` URL, `who`. `sources` are a stream, and before it archives in
-    DynamoDB's JSON for older changes. `plan` names the plan's new file; without sources, that of a
-    plan to go on with, or to revert.
+    `watch`; removals by time-to-live are undone only with `only="ttl"`. `sources` are a stream, and
+    before it archives in DynamoDB's JSON for older changes. `plan` names the plan's new file;
+    without sources, that of a plan to go on with, or to revert.
 
     Raises UsageError (a time in the future, or before what the sources hold), StreamError (a stream
     without both images), DataLossError (changes in between are gone).
@@ -202,8 +206,7 @@ def undo(  # noqa: PLR0913 (its parameters are the options)
         if plan_path is None:
             raise UsageError("name a stream, or a plan")
         return open_plan(plan_path, connection)
-    by = caller_filter(only_by, who, AwsConfig(region, profile))
-    changes = ChangeFilter(start, until, key=key, filters=filters, only=only, grep=grep, by=by)
+    changes = ChangeFilter(start, until, key=key, filters=filters, only=only, grep=grep)
     return plan_undo(Sources.named(sources, connection, strict=True), changes, plan_path)
 
 
@@ -218,7 +221,7 @@ def plan_undo(sources: Sources, changes: ChangeFilter, to: Path | None = None) -
     sources.check_view_type()
     made = sources.time
     path = to or _free_path(f"undo-{table_name(table.description.arn)}-{made:%Y%m%dT%H%M%SZ}")
-    planner = UndoPlanner(changes.matcher(sources, made), spares_ttl=not changes.undoes_ttl)
+    planner = UndoPlanner(changes.matcher(made), spares_ttl=not changes.undoes_ttl)
     for record in sources.records():
         planner.on_record(record)
     sources.check_covers(changes.start)
@@ -228,8 +231,6 @@ def plan_undo(sources: Sources, changes: ChangeFilter, to: Path | None = None) -
             "the archive holds plain JSON, which does not tell a set from a list nor binary from "
             "text: an item out of it can't be written back"
         )
-    if changes.by is not None:
-        changes.by.log()
     until = changes.until or made.replace(microsecond=0)
     about = table.description
     header = RunHeader(about.arn, about.identity, made, changes.start, until)
@@ -238,70 +239,19 @@ def plan_undo(sources: Sources, changes: ChangeFilter, to: Path | None = None) -
 
 
 def open_plan(path: Path, connection: AwsConfig, stream: StreamSource | None = None) -> Undo:
-    """Opens a saved plan; `stream` is its table's, where that is open. Raises UsageError."""
-    header, steps, reverted = read_plan(path, "apply")
-    table, opened = _opened(header, connection, stream, "apply", path)
-    return Undo(header, steps, path, table=table, stream=opened, is_saved=True, reverted=reverted)
+    """Opens a saved plan; `stream` is its table's, where that is open.
 
-
-def plan_revert(
-    path: Path,
-    connection: AwsConfig,
-    to: Path | None = None,
-    stream: StreamSource | None = None,
-) -> Undo:
-    """Plans to revert what the plan of this file has written. Raises UsageError."""
-    header = read_plan(path, "revert").header
-    return _revert(path, *_opened(header, connection, stream, "revert", path), to)
-
-
-def _opened(
-    header: RunHeader,
-    connection: AwsConfig,
-    stream: StreamSource | None,
-    option: str,
-    path: Path,
-) -> tuple[TableHandle, Callable[[], StreamSource]]:
-    """Opens a plan's table. Raises UsageError if it was deleted and created again."""
+    Raises UsageError for another file, and where the table was deleted and created again.
+    """
+    header, steps = read_plan(path)
     table = stream.table if stream else open_table(header.table, connection)
     if table.description.identity != header.identity:
-        text = f"table {header.table} was deleted and created again since"
-        raise UsageError(text, option, str(path))
-    if stream is not None:
-        return table, lambda: stream
-    return table, partial(StreamSource.connected, header.table, connection)
+        raise UsageError(f"{path}: table {header.table} was deleted and created again since")
 
+    def opened() -> StreamSource:
+        return stream or StreamSource.connected(header.table, connection)
 
-def _revert(
-    path: Path, table: TableHandle, stream: Callable[[], StreamSource], to: Path | None
-) -> Undo:
-    header, planned, reverted = read_plan(path, "revert")
-    if header.reverts:
-        text = f"it takes back {header.reverts}, which can be applied again"
-        raise UsageError(text, "revert", str(path))
-    header = msgspec.structs.replace(header, reverts=str(path.absolute()), turn=reverted + 1)
-    steps = [
-        msgspec.structs.replace(step, before=step.now, now=step.before, conflict="")
-        for step in planned
-    ]
-    made = Undo(
-        header,
-        steps,
-        to or _free_path(path.stem + ".back", path),
-        table=table,
-        stream=stream,
-    )
-    written = 2 * reverted + 1
-    for step, moves in made._moves():
-        if moves is not None and moves < written:
-            step.kept = NOT_WRITTEN
-        elif moves != written:
-            step.conflict = CHANGED
-    made.kept = [step for step in steps if step.kept]
-    made.steps = [step for step in steps if not step.kept]
-    if not made.steps:
-        raise UsageError("this plan wrote nothing", "revert", str(path))
-    return made
+    return Undo(header, steps, path, table=table, stream=opened, is_saved=True)
 
 
 def _free_path(stem: str, beside: Path = Path("plan")) -> Path:

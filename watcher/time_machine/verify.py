@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from itertools import chain, groupby, islice
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
@@ -39,7 +38,7 @@ from watcher.time_machine.item_keys import Identity, identity, identity_of, imag
 from watcher.time_machine.sorted_lines import SortedLines
 from watcher.time_machine.sources import COARSEST_STAMP, CREATED_TOGETHER, Sources
 from watcher.time_machine.table import LONGEST_SCAN, TableHandle, scan_table
-from watcher.time_machine.undo_plan import RunHeader, UndoStep, is_same, save_plan
+from watcher.time_machine.undo_plan import NOTHING, is_same
 
 LAG: Final = timedelta(minutes=1)
 """The default of the longest time that a copy without a position may be behind."""
@@ -529,23 +528,8 @@ def _value(item: WireItem | None, name: str | None) -> Value:
     return ABSENT if item is None or name is None else item.get(name, ABSENT)
 
 
-def save_repair(found: Verification, copy: TableHandle, like: str, path: Path) -> int:
-    """Writes the plan to make a copy equal, which `undo --apply` does; returns its items' number.
-
-    An item that changes meanwhile is a conflict there. Raises UsageError.
-    """
-    about = copy.description
-    header = RunHeader(about.arn, about.identity, found.at, like=like)
-    steps = []
-    for each in found.found:
-        there, here = (each.there and bytes(each.there), each.here and bytes(each.here))
-        steps.append(UndoStep(_encode(each.key), here, there, changes=0))
-    save_plan(path, header, steps)
-    return len(steps)
-
-
 def _is_same(one: msgspec.Raw | None, other: msgspec.Raw | None) -> bool:
-    return is_same(one and bytes(one), other and bytes(other))
+    return is_same(one or NOTHING, other or NOTHING)
 
 
 def _image(raw: msgspec.Raw) -> msgspec.Raw | None:

@@ -7,6 +7,8 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from watcher.aws.model import WireItem
 from watcher.aws.tables import Condition, Written
 from watcher.call_pool import CallPool
@@ -17,10 +19,10 @@ from watcher.time_machine.undo_plan import (
     AS_BEFORE,
     BROKEN,
     CHANGED,
+    NOTHING,
     Image,
     UndoStep,
     is_same,
-    units,
 )
 
 # A condition may have 300 operators (one for each attribute, and the AND between), and 4 KB.
@@ -134,7 +136,7 @@ class WriteBack:
         batch: list[UndoStep] = []
         cost = 0
         for step in steps:
-            more = max(units(step.before), units(step.now))
+            more = step.units
             if batch and (len(batch) == _WRITES_AT_ONCE or cost + more > self._rate):
                 yield batch
                 batch, cost = [], 0
@@ -164,8 +166,8 @@ class WriteBack:
             return error
 
     def _write(self, step: UndoStep, now: Image) -> tuple[Outcome, float]:
-        before = _item(step.before)
-        written = self._swap(step.key, _item(now), before)
+        key, before = wire_item(step.key), _item(step.before)
+        written = self._swap(key, _item(now), before)
         if written is None:
             # Our own first attempt, whose answer was lost, may have succeeded before this one.
             if is_same(self._current(step), step.before):
@@ -176,13 +178,12 @@ class WriteBack:
         if is_same(replaced, now) or is_same(replaced, step.before):
             return Outcome.RESTORED, written.units
         # As it was read: an image has U+FFFD for half a surrogate pair.
-        again = self._swap(step.key, before, written.old)
+        again = self._swap(key, before, written.old)
         step.conflict = step.conflict or CHANGED
         return Outcome.CONFLICT, written.units + (again.units if again else 1.0)
 
-    def _swap(self, key_json: bytes, old: WireItem | None, new: WireItem | None) -> Written | None:
+    def _swap(self, key: WireItem, old: WireItem | None, new: WireItem | None) -> Written | None:
         """Replaces an item by another; None where the table has neither of them."""
-        key = wire_item(key_json)
         condition = unchanged_condition(old, key, new)
         if new is None:
             return self._tables.delete(self._name, key, condition)
@@ -204,8 +205,8 @@ def _outcome_before_write(step: UndoStep, now: Image, force: bool) -> Outcome | 
 
 
 def _image(item: WireItem | None) -> Image:
-    return None if item is None else image_of(item)
+    return NOTHING if item is None else msgspec.Raw(image_of(item))
 
 
 def _item(image: Image) -> WireItem | None:
-    return None if image is None else wire_item(image)
+    return None if image == NOTHING else wire_item(image)

@@ -1,7 +1,5 @@
 """`--who`: the callers of changes on the command line."""
 
-import csv
-import io
 import json
 import time
 from collections.abc import Iterator
@@ -14,7 +12,6 @@ from tests.simulator import Simulator
 from tests.support import trails
 from tests.support.hand_clock import HandClock
 from tests.support.trails import ACCOUNT, ARN, Event, deliver, role
-from watcher import undo
 from watcher.aws.arns import table_of
 from watcher.cli import main
 from watcher.time_machine.callers import NO_CALL
@@ -96,7 +93,7 @@ def test_history_names_the_callers(night: Shop, capsys: pytest.CaptureFixture[st
     assert "Read 4 log files of trail" in err
 
 
-def test_history_as_json_and_csv(night: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_history_as_json(night: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "orders", *ONE, "--who", "trail", "-o", "json"]) == 0
     rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
     told = [row["who"] for row in rows if "who" in row]
@@ -110,16 +107,6 @@ def test_history_as_json_and_csv(night: Shop, capsys: pytest.CaptureFixture[str]
     assert told[1]["callers"][0]["name"] == "role/release-112"
     assert told[1]["callers"][0]["session"] == "ci-8841"
     assert told[3]["reason"] == NO_CALL
-    assert main(["history", "orders", *ONE, "--who", "trail", "-o", "csv"]) == 0
-    lines = [*csv.DictReader(io.StringIO(capsys.readouterr().out))]
-    assert [(each["caller"], each["certainty"]) for each in lines] == [
-        ("role/api", "certain"),
-        ("role/release-112", "certain"),
-        ("role/api or role/release-112", "one of several"),
-        ("(unknown)", "unknown"),
-        ("may be role/api", "may be"),
-        *[("", "")] * 3,
-    ]
 
 
 def test_data_events_that_are_off_are_told(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,8 +177,6 @@ def test_a_call_that_may_have_made_a_change_before_from_is_not_certain(
     assert may_be in capsys.readouterr().out
     assert main(["count", "orders", "--from", start, "--who", "trail", "-o", "csv"]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == ["may be role/api,1"]
-    assert main(["report", "orders", "--from", start, "--who", "trail"]) == 0
-    assert "may be role/api" in Path("report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -208,76 +193,6 @@ def test_a_trail_and_the_callers_go_together(
     assert said in capsys.readouterr().err
 
 
-def test_undo_of_what_one_caller_has_certainly_written(
-    shop: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shop.advance(120)
-    for order in (1, 2, 3):
-        shop.write(order, 100 + order, shop.called("api", order=order))
-        shop.advance(60)
-    shop.write(1, 0, shop.called("release-112", order=1))
-    shop.write(2, 0, shop.called("api", order=2))
-    shop.advance(60)
-    shop.write(3, 0, shop.called("api", order=3), shop.called("release-112", order=3))
-    shop.advance(60)
-    words = ["undo", "orders", "--from", "119m", "--only", "modify", "--who", "trail", "--plan"]
-    assert main([*words, "plan.jsonl", "--only-by", "role/release-112"]) == 0
-    out, err = capsys.readouterr()
-    assert out == "MODIFY PK=ada, SK=order-1\n  ~ total: 0 -> 101\n"
-    assert "1 change left alone: by role/release-112, or by others" in err
-    assert main(["undo", "--apply", "plan.jsonl"]) == 0
-    assert "restored 1, conflicts 0" in capsys.readouterr().err
-    plan = undo("orders", start="119m", who="trail", only_by="role/release-112", plan="2.jsonl")
-    assert [step.key for step in plan] == []
-    assert len(plan.kept) == 1
-
-
-def test_undo_of_a_caller_that_has_written_nothing_names_those_who_have(
-    shop: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shop.advance(120)
-    shop.write(7, 1, shop.called("api"))
-    shop.advance(60)
-    words = ["undo", "orders", "--from", "119m", "--who", "trail", "--only-by", "release-112"]
-    assert main(words) == 0
-    err = capsys.readouterr().err
-    assert "No change is certainly by release-112; the changes are by: 1 role/api" in err
-    assert "nothing to do" in err
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["orders", "--from", "1h", "--who", "trail"], "--only-by role/NAME"),
-        (["orders", "--from", "1h", "--only-by", "role/api"], "--who PLACE"),
-        (["--apply", "plan.jsonl", "--only-by", "role/api"], "as a whole"),
-    ],
-)
-def test_half_a_choice_by_caller_is_refused(
-    words: list[str], said: str, shop: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["undo", *words]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
-
-
-def test_a_report_names_the_callers_and_how_sure_that_is(
-    night: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    deliver(night.folder, night.now).write_bytes(b"broken")
-    assert main(["report", "orders", "--who", "trail"]) == 0
-    page = Path("report.html").read_text()
-    assert "Who made the changes" in page
-    assert "role/api or role/release-112" in page
-    assert "by role/release-112 (session ci-8841, 203.0.113.9, Boto3)" in page
-    assert page.count("can&#39;t be read.") + page.count("can't be read.") == 1
-    assert main(["report", "orders", "--only", "modify", "--who", "trail", "--to", "-"]) == 0
-    page = capsys.readouterr().out
-    assert "Filtered by --only modify." in page
-    assert main(["report", "orders", "--to", "-"]) == 0
-    assert "Who made the changes" not in capsys.readouterr().out
-
-
 def test_a_default_place_is_for_the_commands_that_name_callers(
     night: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -288,5 +203,3 @@ def test_a_default_place_is_for_the_commands_that_name_callers(
     assert "role/release-112" in capsys.readouterr().out
     assert main(["count", "orders"]) == 0
     assert "caller" not in capsys.readouterr().out
-    assert main(["undo", "orders", "--from", "119m", "--plan", "plan.jsonl"]) == 0
-    assert "--only-by" not in capsys.readouterr().err

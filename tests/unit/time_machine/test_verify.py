@@ -30,8 +30,7 @@ from watcher.time_machine.copied_items import (
 )
 from watcher.time_machine.copies import CopyPosition, FileCopy, TableCopy
 from watcher.time_machine.sources import Sources, StreamSource
-from watcher.time_machine.undo_plan import read_plan
-from watcher.time_machine.verify import Verifier, save_repair
+from watcher.time_machine.verify import Verifier
 
 
 def n(number: object, **more: Item) -> Item:
@@ -94,26 +93,6 @@ def test_items_of_one_text_are_equal_and_most_equal_ones_have_one(form: Form) ->
 @pytest.mark.parametrize("seed", range(8))
 def test_no_difference_is_made_up_and_none_is_hidden_while_others_write(seed: int) -> None:
     verify_while_written(seed)
-
-
-def test_a_repair_is_a_plan_that_can_be_read(tmp_path: Path) -> None:
-    with Ledger(3) as ledger:
-        ledger.write(40)
-        ledger.clock.sleep(600)
-        here, there = dict(ledger.now), dict(ledger.now)
-        one, gone = sorted(here)[:2]
-        there |= {one: {**here[one], "by": {"S": "hand"}}, "more": n(1, pk={"S": "more"})}
-        del there[gone]
-        found = Verifier(ledger.sources(), HandCopy(there)).run()
-        table = ledger.sources().stream
-        assert table is not None
-        assert save_repair(found, table.table, "orders", tmp_path / "plan") == 3
-    steps = {each.key: each for each in read_plan(tmp_path / "plan", "apply").steps}
-    assert len(steps) == 3
-    for key in (one, gone, "more"):
-        step = steps[msgspec.json.encode({"pk": {"S": key}})]
-        for image, side in ((step.before, here), (step.now, there)):
-            assert (image and msgspec.json.decode(image)) == side.get(key)
 
 
 @pytest.mark.parametrize("hours", [-3, 3])
