@@ -115,18 +115,10 @@ class ReadOptions:
         Opt(
             "hide attributes of this path (email, card.number, items[*].name, **.ssn, *), or "
             "values like /REGEX/: drop, mask (default), hash, keep-type; repeatable, the first "
-            "match wins",
+            "match wins; @FILE has a rule a line",
             "PATH[=METHOD],…",
             "filters",
         ),
-    ] = None
-    redact_file: Annotated[
-        str | os.PathLike[str] | None,
-        Opt("a file of --redact's rules, one a line", "FILE", "filters"),
-    ] = None
-    redact_key_file: Annotated[
-        str | os.PathLike[str] | None,
-        Opt("the key of hashes; default: the variable WATCHER_REDACT_KEY", "FILE", "filters"),
     ] = None
     on_stale: Annotated[
         OnStale,
@@ -190,7 +182,7 @@ class ReadOptions:
         """The redaction rules; None without any."""
         from watcher.records.redaction import redaction
 
-        return redaction(self.redact, self.redact_file, self.redact_key_file)
+        return redaction(self.redact)
 
 
 @own_options_first

@@ -195,11 +195,10 @@ def test_a_snapshots_key_is_in_no_checkpoint(there: Simulator) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--redact", "a..b"], "error: --redact: '..b' in 'a..b': give PATH"),
+        (["--redact", "a..b"], "error: --redact: 'a..b' in 'a..b': give PATH"),
         (["--redact", "a=hide"], "error: --redact: 'a=hide': no method 'hide'; there are drop"),
-        (["--redact-file", "none"], "error: --redact-file: can't read none"),
-        (["--redact", "a=hash", "--redact-key-file", "none"], "error: --redact-key-file: can't"),
-        (["--redact", "a=hash"], "error: --redact: hash needs a key: in WATCHER_REDACT_KEY"),
+        (["--redact", "@none"], "error: --redact: can't read none"),
+        (["--redact", "a=hash"], "error: --redact: hash needs a key of at least 16 bytes in WATCH"),
     ],
 )
 def test_what_is_wrong_is_told_in_a_line(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.simulator import Simulator
+from tests.support.secret import KEY
 
 Options = dict[str, Any]
 
@@ -40,6 +41,7 @@ def spark() -> Iterator[Any]:
         del os.environ[name]
     os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test")
     os.environ.setdefault("TERM", "xterm")
+    os.environ.setdefault("WATCHER_REDACT_KEY", KEY)
     os.environ.update(AWS_EC2_METADATA_DISABLED="true", AWS_CONFIG_FILE=os.devnull)
     try:
         started = session.start(master="local[2]")

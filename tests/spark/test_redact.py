@@ -14,7 +14,7 @@ import pyarrow.parquet
 
 from tests.simulator import Simulator
 from tests.spark.conftest import Run, options
-from tests.support.secret import BY_VALUE, EVERYTHING, KEY, SECRET, refuse_traces, secret_item
+from tests.support.secret import BY_VALUE, EVERYTHING, SECRET, refuse_traces, secret_item
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
@@ -36,14 +36,6 @@ def sim() -> Iterator[Simulator]:
         yield simulator
 
 
-@pytest.fixture
-def key_file(tmp_path: Path) -> str:
-    """Spark's own Pythons have the environment that Spark has begun with."""
-    file = tmp_path / "key"
-    file.write_text(KEY)
-    return str(file)
-
-
 @pytest.mark.parametrize(
     "more",
     [
@@ -54,22 +46,16 @@ def key_file(tmp_path: Path) -> str:
     ids=lambda each: "-".join(each),
 )
 @pytest.mark.parametrize("rules", [EVERYTHING[1], BY_VALUE[1]], ids=["paths", "values"])
-def test_no_row_has_any_of_it(
-    rules: str, more: dict[str, str], spark: Any, sim: Simulator, key_file: str
-) -> None:
-    given = options(sim, redact=rules, redactKeyFile=key_file, **more)
+def test_no_row_has_any_of_it(rules: str, more: dict[str, str], spark: Any, sim: Simulator) -> None:
+    given = options(sim, redact=rules, **more)
     rows = spark.read.format("dynamodb_streams").options(**given).load().collect()
     text = repr(rows)
     assert len(rows) == 2 and "seen-1" in text
     refuse_traces(text.encode())
 
 
-def test_nor_has_a_streaming_query(
-    spark: Any, sim: Simulator, key_file: str, tmp_path: Path
-) -> None:
-    given = options(
-        sim, redact=EVERYTHING[1], redactKeyFile=key_file, startingPosition="trim_horizon"
-    )
+def test_nor_has_a_streaming_query(spark: Any, sim: Simulator, tmp_path: Path) -> None:
+    given = options(sim, redact=EVERYTHING[1], startingPosition="trim_horizon")
     stream = spark.readStream.format("dynamodb_streams").options(**given).load()
     writer = stream.writeStream.format("json").trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(tmp_path / "kept")).start(str(tmp_path / "to"))
@@ -79,11 +65,9 @@ def test_nor_has_a_streaming_query(
     refuse_traces(*written, str(query.lastProgress).encode())
 
 
-def test_nor_has_what_a_job_writes_or_prints(
-    command: Run, sim: Simulator, key_file: str, tmp_path: Path
-) -> None:
+def test_nor_has_what_a_job_writes_or_prints(command: Run, sim: Simulator, tmp_path: Path) -> None:
     place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
-    redact = [*EVERYTHING, "--redact-key-file", key_file]
+    redact = EVERYTHING
     lake = tmp_path / "lake"
     done = command("archive", sim.stream_arn, "--to", str(lake), "--once", *place, *redact)
     assert done.status == 0, done.err
@@ -99,14 +83,14 @@ def test_nor_has_what_a_job_writes_or_prints(
 
 @pytest.mark.parametrize("handler", ["--print-json", "--failing"])
 def test_nor_has_what_handlers_get_on_executors(
-    handler: str, command: Run, sim: Simulator, key_file: str, tmp_path: Path
+    handler: str, command: Run, sim: Simulator, tmp_path: Path
 ) -> None:
     (tmp_path / "failing.py").write_text(FAILING.lstrip())
     letters = tmp_path / "letters"
     words = ["--engine", "spark", "--from", "trim-horizon", "--no-follow", handler]
     words += ["--endpoint-url", sim.endpoint, "--region", "us-east-1", "--handlers", str(tmp_path)]
     words += ["--on-error", f"dead-letter:{letters}", "--key", f"pk={SECRET}"]
-    done = command(sim.stream_arn, *words, *EVERYTHING, "--redact-key-file", key_file)
+    done = command(sim.stream_arn, *words, *EVERYTHING)
     assert done.status == 0, done.err
     written = letters.read_bytes() if letters.exists() else b""
     assert b"seen-1" in done.out.encode() + written

@@ -69,7 +69,7 @@ _Output = Annotated[
 
 def history_command(line: CommandLine) -> Callable[..., int]:
     """Prints an item's changes and its current state."""
-    names = "start", "until", *options.REDACT, *options.AWS
+    names = "start", "until", "redact", *options.AWS
     parts = options.declared_by(WatchOptions, *names, start="trim-horizon")
     return options.with_options(_history, parts, options.declared_by(style.set_up))
 
@@ -84,7 +84,7 @@ def _history(
     options.call(style.set_up, values)
     start, until = start_time(values["start"]), end(values["until"], values["start"])
     _log_times(start, until)
-    shared = {name: values[name] for name in (*options.REDACT, *options.AWS)}
+    shared = {name: values[name] for name in ("redact", *options.AWS)}
     found = history(
         *sources, key=key or (), start=start or "trim_horizon", until=until, who=who, **shared
     )
@@ -211,7 +211,7 @@ _Wire = Annotated[bool, Opt("items in DynamoDB's own JSON, with types")]
 
 def as_of_command(line: CommandLine) -> Callable[..., int]:
     """Prints a table's items as they were at a moment."""
-    names = "filters", *options.REDACT, *options.AWS
+    names = "filters", "redact", *options.AWS
     parts = options.declared_by(WatchOptions, *names)
     return options.with_options(_as_of, parts, options.declared_by(style.set_up))
 
@@ -234,7 +234,7 @@ def _as_of(
     form = output or "jsonl"
     if dynamodb_json and form in ("csv", "table"):
         raise UsageError("DynamoDB's JSON goes with json and jsonl", "output", output)
-    shared = {name: values[name] for name in ("filters", *options.REDACT, *options.AWS)}
+    shared = {name: values[name] for name in ("filters", "redact", *options.AWS)}
     where = f" to {to}" if to else ""
     with nullcontext(sys.stdout) if to is None else written_file(to) as out:
         if to is not None:  # before anything is written, how the time was understood
@@ -321,7 +321,7 @@ _CountForm = Annotated[
 
 def count_command(line: CommandLine) -> Callable[..., int]:
     """Counts changes by the dimensions of `--by`."""
-    names = "start", "until", "only", "key", "filters", "grep", *options.REDACT, *options.AWS
+    names = "start", "until", "only", "key", "filters", "grep", "redact", *options.AWS
     return options.with_options(
         _count,
         options.declared_by(WatchOptions, *names, start="trim-horizon"),

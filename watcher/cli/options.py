@@ -35,7 +35,6 @@ Type: TypeAlias = Any
 
 AWS = ("region", "profile", "endpoint_url")
 FILTERS = ("filters", "key", "only", "grep")
-REDACT = ("redact", "redact_file", "redact_key_file")
 """The options that say what nobody is to see."""
 
 
@@ -221,19 +220,14 @@ def redaction(options: Values) -> Redaction | None:
     """
     from watcher.records import redaction as made
 
-    return made.redaction(
-        redact=options.get("redact"),
-        redact_file=options.get("redact_file"),
-        redact_key_file=options.get("redact_key_file"),
-    )
+    return made.redaction(options.get("redact"))
 
 
 def refuse_redaction(options: Values, reason: str) -> None:
     """Raises UsageError if a command is asked to redact but can't."""
-    for name in REDACT[:2]:
-        if options[name] and options[name] != [""]:
-            text = f"{reason}: leave it out; --redact '' does, where a file or a variable gives it"
-            raise UsageError(text, name)
+    if options["redact"] and options["redact"] != [""]:
+        text = f"{reason}: leave it out; --redact '' does, where a file or a variable gives it"
+        raise UsageError(text, "redact")
 
 
 def with_options(

@@ -55,7 +55,7 @@ def _delivery_options() -> Iterator[inspect.Parameter]:
     yield from options.declared_by(
         WatchOptions,
         *("until", "only", "key", "filters", "grep", "on_error", "stop_timeout"),
-        *options.REDACT,
+        "redact",
     )
     yield from options.declared_by(style.set_up)
     yield from handler_flags.CALLS

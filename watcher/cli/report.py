@@ -37,7 +37,7 @@ _To = Annotated[
 
 def report_command(line: CommandLine) -> Callable[..., int]:
     """Writes changes to an HTML page."""
-    names = "start", "until", "only", "key", "filters", "grep", *options.REDACT, *options.AWS
+    names = "start", "until", "only", "key", "filters", "grep", "redact", *options.AWS
     return options.with_options(
         _report, options.declared_by(WatchOptions, *names, start="trim-horizon")
     )

@@ -54,7 +54,7 @@ def module(name: str) -> ModuleType:
 def _job(name: str) -> tuple[Callable[..., Any], list[inspect.Parameter]]:
     """Returns a job, and its command's options: its own, Spark's and AWS's."""
     function: Callable[..., Any] = getattr(module("jobs"), name)
-    names = (*options.REDACT, *options.AWS) if name in _REDACTING else options.AWS
+    names = ("redact", *options.AWS) if name in _REDACTING else options.AWS
     aws = options.declared_by(WatchOptions, *names)
     return function, [*options.declared_by(function), *session_options(), *aws]
 
@@ -70,7 +70,7 @@ def _run(job: Callable[..., _Result], *operands: str | list[str], values: Values
             return job(
                 *operands,
                 **options.values(job, values),
-                **{name: values[name] for name in options.REDACT if name in own},
+                **({"redact": values["redact"]} if "redact" in own else {}),
                 connection=options.connection(values),
                 spark=spark,
             )
@@ -138,7 +138,7 @@ def replicate_command(line: CommandLine) -> Callable[..., int]:
         totals = _run(function, stream, values=values)
         return _ended(totals, once=values["once"], goes_on=True)
 
-    return options.with_options(run, parts, options.declared_by(WatchOptions, *options.REDACT))
+    return options.with_options(run, parts, options.declared_by(WatchOptions, "redact"))
 
 
 _MIRROR_ENGINE = options.option(
@@ -165,8 +165,7 @@ def mirror_command(line: CommandLine) -> Callable[..., int]:
     mirror = importlib.import_module("watcher.mirror.job").mirror
 
     def run(stream: options.Stream, /, **values: object) -> int:
-        own = options.values(mirror, values)
-        own.update((name, values[name]) for name in options.REDACT)
+        own = options.values(mirror, values) | {"redact": values["redact"]}
         before = os.umask(0o077)  # delta-rs has no option for it
         try:
             done = mirror(stream, **own, connection=options.connection(values))
@@ -180,7 +179,7 @@ def mirror_command(line: CommandLine) -> Callable[..., int]:
             logger.info(f"Done: {text}")
         return status
 
-    parts = options.declared_by(WatchOptions, *options.REDACT, *options.AWS)
+    parts = options.declared_by(WatchOptions, "redact", *options.AWS)
     return options.with_options(run, options.declared_by(mirror), [_MIRROR_ENGINE], parts)
 
 
@@ -219,7 +218,7 @@ _FOR_THE_JOB = (
     *("start", "checkpoint", "on_error"),
     *("stop_timeout", "fail_on_data_loss"),
 )
-_USED = {*_FOR_THE_JOB, "follow", *options.FILTERS, *options.REDACT, *options.AWS}
+_USED = {*_FOR_THE_JOB, "follow", *options.FILTERS, "redact", *options.AWS}
 
 
 def watch_on_spark(

@@ -81,7 +81,7 @@ _Force = Annotated[
 
 def undo_command(line: CommandLine) -> Callable[..., int]:
     """Puts items back, or prints the plan."""
-    names = "only", "key", "filters", "grep", *options.REDACT, *options.AWS
+    names = "only", "key", "filters", "grep", "redact", *options.AWS
     parts = options.declared_by(WatchOptions, *names)
     return options.with_options(_undo, parts, options.declared_by(style.set_up))
 

@@ -89,7 +89,7 @@ def verify_command(line: CommandLine) -> Callable[..., int]:
     """Compares a table with a copy."""
     return options.with_options(
         _compare,
-        options.declared_by(WatchOptions, *options.REDACT, *options.AWS),
+        options.declared_by(WatchOptions, "redact", *options.AWS),
         options.declared_by(style.set_up),
     )
 

@@ -7,7 +7,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from watcher.cli import handler_flags, options, output
 from watcher.cli.command_line import COMMANDS, PROGRAM
@@ -235,8 +235,8 @@ def _history(values: Values) -> Callable[[ChangeLine], Iterable[Record]]:
         if named:
             raise UsageError(f"{named[0]} is redacted: an item's history is found by its whole key")
         aws = {name: values[name] for name in options.AWS}
-        redact: dict[str, Any] = {name: values.get(name) for name in options.REDACT}
-        return item_history(entry.shard_key.stream, key=entry.record.key, **redact, **aws)
+        redact = values.get("redact")
+        return item_history(entry.shard_key.stream, key=entry.record.key, redact=redact, **aws)
 
     return history
 

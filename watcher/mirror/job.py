@@ -337,8 +337,6 @@ def mirror(
     once: Once = False,
     every: Every = "10s",
     redact: Sequence[str] | None = None,
-    redact_file: str | None = None,
-    redact_key_file: str | None = None,
     connection: AwsConfig = _HERE,
 ) -> MirrorTotals:
     """Keeps a Delta table equal to the stream's table, until stopped.
@@ -346,7 +344,7 @@ def mirror(
     It may be killed at any time, and continues with the same command: rows and the position in
     the stream are one commit. Raises UsageError, StreamError, DataLossError, WatcherError.
     """
-    rules = redaction(redact, redact_file, redact_key_file)
+    rules = redaction(redact)
     given = given_columns(columns) if columns else None
     with blame("every"):
         seconds = parse_seconds(every)

@@ -10,7 +10,6 @@ import hmac
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -18,10 +17,10 @@ import msgspec
 from msgspec.structs import replace
 
 from watcher.aws.json_text import read
-from watcher.aws.model import WireItem, WireValue
+from watcher.aws.model import WireValue
 from watcher.errors import UsageError, blame, texts
 from watcher.records.diff import number_text
-from watcher.records.paths import INDEX, QUOTED, unquoted
+from watcher.records.paths import QUOTED, unquoted
 from watcher.records.record import Record
 from watcher.records.wire import NO_IMAGE, WireRecord
 
@@ -44,72 +43,42 @@ _OF_TYPE: Final[Mapping[str, Any]] = {
     "M": {},
 }
 _SETS: Final = ("SS", "NS", "BS")
-_MEMBER: Final = -1
-"""The index of every member of a set."""
 _IMAGES: Final = ("Keys", "NewImage", "OldImage")
-_NULL: Final = b"null"
 _LEAST_KEY: Final = 16
 # The last 8 of a hash's 32 digits prove that this key made the others: no hash is hashed again.
 _DIGITS: Final = 24
 _HASH: Final = re.compile("[0-9a-f]{32}")
 
+_NAME: Final = rf'(?:{QUOTED}|[^\s.,=\["`]+)'
+_STEP: Final = re.compile(rf"{_NAME}|\[\*\]")
+_RULE: Final = re.compile(
+    rf"\s*(?P<path>{_NAME}(?:\.{_NAME}|\[\*\])*)\s*(?:=\s*(?P<method>[^\s,=]*)\s*)?(?:,|$)"
+)
+_VALUES: Final = re.compile(r"/(?P<pattern>.+)/\s*(?:=(?P<method>[^/]*))?", re.DOTALL)
+
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _any_json = msgspec.json.Decoder()
 _encode = msgspec.json.encode
 
-
-class _Name(NamedTuple):
-    """A step of a path into a map: its attributes of this name, or like this pattern."""
-
-    name: re.Pattern[str] | str
-
-    def after(self, step: str | int) -> Iterator[int]:
-        """Yields the number of the path's steps that an attribute's name, or a list's index, takes.
-
-        An index takes none: `items.email` is the `email` of each item.
-        """
-        if isinstance(step, int):
-            yield 0
-        elif step == self.name if isinstance(self.name, str) else self.name.fullmatch(step):
-            yield 1
+# A step of a path is a pattern of names, or one of these.
+_ELEMENT: Final = "[*]"
+"""Every element of a list, every member of a set."""
+_DEEP: Final = "**"
+"""Any number of steps."""
+_Path: TypeAlias = tuple[re.Pattern[str] | str, ...]
 
 
-class _Index(NamedTuple):
-    """A step into a list or a set: to one element, or to all (None); a set has no order."""
+class _Rule(NamedTuple):
+    """A rule: what it hides is at a path, or has a pattern in it."""
 
-    place: int | None
-
-    def after(self, step: str | int) -> Iterator[int]:
-        """Yields as `_Name.after`."""
-        if isinstance(step, int) and (self.place in (None, step) or step == _MEMBER):
-            yield 1
-
-
-class _Deep(NamedTuple):
-    """Any number of steps: `**`."""
-
-    def after(self, step: str | int) -> Iterator[int]:
-        """Yields as `_Name.after`."""
-        yield 0
-
-
-class Rule(NamedTuple):
-    """A redaction rule: the path, and the action."""
-
-    path: Sequence[_Name | _Index | _Deep]
-    """Its steps; none for a pattern of values."""
-    pattern: re.Pattern[str] | None
-    method: str
     text: str
-    """The rule's text."""
-
-    def finds(self, text: str) -> bool:
-        """Returns True if the pattern is in a text."""
-        return self.pattern is not None and self.pattern.search(text) is not None
+    method: str
+    path: _Path = ()
+    pattern: re.Pattern[str] | None = None
 
 
-_States: TypeAlias = frozenset[tuple[int, int]]
-"""The places in the rules' paths: each a rule's index, and the number of steps taken."""
+_Places: TypeAlias = frozenset[tuple[int, _Path]]
+"""Where a value is in the rules' paths: each a rule's index, and the steps that are left."""
 
 
 class Redaction:
@@ -119,15 +88,14 @@ class Redaction:
     was redacted before, with the same key, stays unchanged.
     """
 
-    def __init__(self, rules: Sequence[Rule], key: bytes = b"") -> None:
+    def __init__(self, rules: Sequence[_Rule], key: bytes = b"") -> None:
         self._rules = rules
         self._key = key
         self.found: set[str] = set()
         """The texts of the rules that have matched."""
-        self._patterns = [each for each in rules if each.pattern is not None]
-        self._start = self._closure((at, 0) for at, each in enumerate(rules) if each.path)
-        self._after = functools.lru_cache(maxsize=4096)(self._after_uncached)
-        self._first = functools.lru_cache(maxsize=4096)(partial(self._after_uncached, self._start))
+        self._patterns = [each for each in rules if each.pattern]
+        self._start = frozenset((at, each.path) for at, each in enumerate(rules) if each.path)
+        self._further = functools.lru_cache(maxsize=4096)(self._further_uncached)
         self._digest = functools.lru_cache(maxsize=4096)(self._digest_uncached)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -165,38 +133,34 @@ class Redaction:
 
     def item(self, raw: bytes | msgspec.Raw) -> bytes | msgspec.Raw:
         """Returns an item's wire JSON without private values."""
-        if (
-            len(raw) == len(_NULL) and bytes(raw) == _NULL
-        ):  # an emulator's way to leave out an image
+        if bytes(raw) == b"null":  # an emulator's way to leave out an image
             return raw
         attributes = read(_members, raw)
         kept: dict[str, msgspec.Raw] = {}
         for name, value in attributes.items():
-            method, states = self._first(name)
-            if not (method or states or self._patterns):
+            method, places = self._further(self._start, name)
+            if not (method or places or self._patterns):
                 kept[name] = value
                 continue
-            if self._is_named(name):
-                continue
-            decoded = _decoded(value)
-            made = self._redacted(decoded, method, states)
+            decoded = read(_any_json, value)
+            made = self._attribute(name, decoded, self._start)
             if made is not None:
-                kept[name] = value if made is decoded else msgspec.Raw(_encode(made))
+                kept[name] = value if made == decoded else msgspec.Raw(_encode(made))
         if len(kept) == len(attributes) and all(kept[name] is attributes[name] for name in kept):
             return raw
         return _encode(kept)
 
     def hides(self, name: str) -> bool:
         """Returns True if a key attribute of this name may be redacted."""
-        return bool(self._patterns) or self._first(name)[0] is not None
+        return bool(self._patterns) or self._further(self._start, name)[0] is not None
 
     def key_type(self, name: str, kind: str) -> str | None:
         """Returns the redacted type (S, N, B) of a key attribute of this type.
 
         None if several items may have the same redacted value.
         """
-        method, _ = self._first(name)
-        if method is not None or self._is_named(name):
+        method, _ = self._further(self._start, name)
+        if method is not None or self._by_pattern(name):
             return "S" if method == "hash" else None
         is_kept = kind == "S" and all(each.method == "hash" for each in self._patterns)
         return kind if is_kept or not self._patterns else None
@@ -212,110 +176,68 @@ class Redaction:
         written = "\n".join(each.text for each in self._rules)
         return hmac.digest(self._key, written.encode(), hashlib.sha256).hex()[:16]
 
-    def _closure(self, states: Iterable[tuple[int, int]]) -> _States:
-        """Returns the states with those behind each `**`, which may stand for no step."""
-        found = set(states)
-        for rule, at in sorted(found):
-            path = self._rules[rule].path
-            while at < len(path) and isinstance(path[at], _Deep):
-                at += 1
-                found.add((rule, at))
-        return frozenset(found)
-
-    def _after_uncached(self, states: _States, step: str | int) -> tuple[str | None, _States]:
-        """Returns the method of the value one step further, and the states there."""
-        found = self._closure(
-            (rule, at + count)
-            for rule, at in states
-            if at < len(self._rules[rule].path)
-            for count in self._rules[rule].path[at].after(step)
-        )
-        ended = sorted(rule for rule, at in found if at == len(self._rules[rule].path))
+    def _further_uncached(self, places: _Places, name: str | None) -> tuple[str | None, _Places]:
+        """Returns the method of an attribute, or of an element (None), and where that one is."""
+        found = frozenset((rule, left) for rule, path in places for left in _left(path, name))
+        ended = sorted(rule for rule, left in found if all(step == _DEEP for step in left))
         self.found.update(self._rules[rule].text for rule in ended)
         return (self._rules[ended[0]].method if ended else None), found
 
-    def _redacted(self, value: WireValue, method: str | None, states: _States) -> WireValue | None:
-        """Returns the redacted value, or the value itself; None if it is left out."""
-        if len(value) != 1:
+    def _attribute(self, name: str, value: WireValue, places: _Places) -> WireValue | None:
+        """Returns the redacted value of a name; None if both are left out."""
+        if self._by_pattern(name):
+            return None
+        return self._redacted(value, *self._further(places, name))
+
+    def _redacted(self, value: WireValue, method: str | None, places: _Places) -> WireValue | None:
+        """Returns the redacted value; None if it is left out."""
+        if not isinstance(value, dict) or len(value) != 1:  # an emulator's
             return value if method is None else {"S": _MASK}
         ((kind, content),) = value.items()
-        if method is None and self._patterns and kind not in ("M", "L", *_SETS):
-            method = self._by_pattern(kind, content)
+        if method is None and isinstance(content, str):
+            rule = self._by_pattern(_bytes(content).decode("latin-1") if kind == "B" else content)
+            method = rule and rule.method
         if method is not None:
             return self._by_method(method, kind, content)
+        made: Any = content
         if kind == "M" and isinstance(content, dict):
-            made: Any = dict(self._map(content, states))
-            same = len(made) == len(content) and all(made[each] is content[each] for each in made)
+            found = {name: self._attribute(name, each, places) for name, each in content.items()}
+            made = {name: each for name, each in found.items() if each is not None}
         elif kind == "L" and isinstance(content, list):
-            made = list(self._list(content, states))
-            same = len(made) == len(content) and all(map(_is, made, content))
+            elements = [self._redacted(each, *self._further(places, None)) for each in content]
+            made = [each for each in elements if each is not None]
         elif kind in _SETS and isinstance(content, list):
-            return self._set(value, states)
-        else:
-            return value
-        return value if same else {kind: made}
+            return self._set(kind, content, places)
+        return {kind: made}
 
-    def _map(self, content: WireItem, states: _States) -> Iterator[tuple[str, WireValue]]:
-        for name, value in content.items():
-            method, behind = self._after(states, name)
-            if not self._is_named(name):
-                made = self._redacted(value, method, behind)
-                if made is not None:
-                    yield name, made
-
-    def _list(self, content: Sequence[WireValue], states: _States) -> Iterator[WireValue]:
-        for at, value in enumerate(content):
-            method, behind = self._after(states, at)
-            made = self._redacted(value, method, behind)
-            if made is not None:
-                yield made
-
-    def _set(self, value: WireValue, states: _States) -> WireValue | None:
+    def _set(self, kind: str, content: Sequence[str], places: _Places) -> WireValue | None:
         """Redacts a set's members; it becomes a set of texts if one of them becomes a text."""
-        ((kind, content),) = value.items()
-        kept: list[WireValue] = []
-        method, _ = self._after(states, _MEMBER)
-        for member in content:
-            made = self._redacted({kind[0]: member}, method, frozenset())
-            if made is not None:
-                kept.append(made)
+        method, _ = self._further(places, None)
+        members = [self._redacted({kind[0]: each}, method, frozenset()) for each in content]
+        kept = [next(iter(each.items())) for each in members if each is not None]
         if not kept and content:
             return None
-        kinds = {next(iter(each)) for each in kept}
-        if kinds <= {kind[0]}:
-            members = list(dict.fromkeys(each[kind[0]] for each in kept))
-            return value if members == content else {kind: members}
-        return {"SS": list(dict.fromkeys(next(iter(each.values())) for each in kept))}
+        is_kept = all(each == kind[0] for each, _ in kept)
+        return {kind if is_kept else "SS": list(dict.fromkeys(text for _, text in kept))}
 
-    def _is_named(self, name: str) -> bool:
-        """Returns True for a name with a private value in it: its attribute is left out."""
-        return any(each.finds(name) for each in self._patterns)
-
-    def _by_pattern(self, kind: str, content: object) -> str | None:
-        if not isinstance(content, str):
-            return None
-        text = content
-        if kind == "B":
-            text = _bytes(content).decode("latin-1")
-        rule = next((each for each in self._patterns if each.finds(text)), None)
-        if rule is None:
-            return None
-        self.found.add(rule.text)
-        return rule.method
+    def _by_pattern(self, text: str) -> _Rule | None:
+        """Returns the first rule with a pattern that a text has in it."""
+        for rule in self._patterns:
+            if rule.pattern and rule.pattern.search(text):
+                self.found.add(rule.text)
+                return rule
+        return None
 
     def _by_method(self, method: str, kind: str, content: object) -> WireValue | None:
         if method == "drop":
             return None
         if method == "hash":
-            return {"S": self._hashed(kind, content)}
+            if kind == "S" and isinstance(content, str) and self._is_hash(content):
+                return {"S": content}
+            return {"S": self._digest(_canonical(kind, content))}
         if method == "keep-type" and kind in _OF_TYPE:
             return {kind: _OF_TYPE[kind]}
         return {"S": _MASK}
-
-    def _hashed(self, kind: str, content: object) -> str:
-        if kind == "S" and isinstance(content, str) and self._is_hash(content):
-            return content
-        return self._digest(_canonical(kind, content))
 
     def _digest_uncached(self, content: bytes) -> str:
         digits = hmac.digest(self._key, content, hashlib.sha256).hex()[:_DIGITS]
@@ -330,13 +252,21 @@ class Redaction:
         return hmac.digest(self._key, b"hash:" + digits.encode(), hashlib.sha256).hex()[:8]
 
 
-def _is(one: object, other: object) -> bool:
-    return one is other
+def _left(path: _Path, name: str | None) -> Iterator[_Path]:
+    """Yields what may be left of a path behind a name, or an element (None).
 
-
-def _decoded(raw: msgspec.Raw) -> WireValue:
-    value = read(_any_json, raw)
-    return value if isinstance(value, dict) else {}
+    A name stays where an element is: `items.email` is the `email` of each item.
+    """
+    if not path:
+        return
+    first, *rest = path
+    if first == _DEEP:
+        yield path
+        yield from _left((*rest,), name)
+    elif name is None:
+        yield (*rest,) if first == _ELEMENT else path
+    elif isinstance(first, re.Pattern) and first.fullmatch(name):
+        yield (*rest,)
 
 
 def _bytes(text: str) -> bytes:
@@ -347,135 +277,85 @@ def _bytes(text: str) -> bytes:
 
 
 def _canonical(kind: str, content: object) -> bytes:
-    """Returns the bytes to hash, which are equal for equal values of any attributes."""
-    if kind == "N" and isinstance(content, str):
-        return number_text(content).encode()
-    if kind == "B" and isinstance(content, str):
-        return _bytes(content)
+    """Returns the bytes to hash, which are equal for equal values of any attributes.
+
+    The service itself writes equal numbers equally, emulators those within lists and maps too.
+    """
     if isinstance(content, str):
-        return content.encode()
-    return _encode({kind: _ordered(kind, content)}, order="deterministic")
-
-
-def _ordered(kind: str, content: object) -> object:
-    if kind == "M" and isinstance(content, dict):
-        return {name: _ordered_value(value) for name, value in content.items()}
-    if kind == "L" and isinstance(content, list):
-        return list(map(_ordered_value, content))
+        text = number_text(content) if kind == "N" else content
+        return _bytes(text) if kind == "B" else text.encode()
     if kind in _SETS and isinstance(content, list):
-        return sorted(map(number_text, content) if kind == "NS" else content)
-    return number_text(content) if kind == "N" and isinstance(content, str) else content
-
-
-def _ordered_value(value: object) -> object:
-    if not isinstance(value, dict):
-        return value
-    return {kind: _ordered(kind, content) for kind, content in value.items()}
+        content = sorted(content)
+    return _encode({kind: content}, order="deterministic")
 
 
 # Rules as they are written
 
 
-_STEP: Final = re.compile(
-    rf"""
-    (?P<dot>\.)?
-    (?: (?P<quoted>{QUOTED})
-      | \[ (?P<index>\*|{INDEX}) \]
-      | (?P<deep>\*\*) (?=[.\[=,\s]|$)
-      | (?P<name>[^\s.,=\["`]+) )
-    """,
-    re.VERBOSE,
-)
-_METHOD: Final = re.compile(r"\s*(?:=\s*(?P<method>[^\s,=]*)\s*)?(?P<end>,|$)")
-_VALUES: Final = re.compile(r"/(?P<pattern>.+)/(?P<rest>\s*(?:=[^/]*)?)", re.DOTALL)
-
-
-def redaction(
-    redact: str | Iterable[str] | None = None,
-    redact_file: str | os.PathLike[str] | None = None,
-    redact_key_file: str | os.PathLike[str] | None = None,
-) -> Redaction | None:
-    """Builds the redaction of what rules and a file of rules say; None where there are none.
+def redaction(redact: str | Iterable[str] | None = None) -> Redaction | None:
+    """Builds the redaction that rules describe; None where there are none.
 
     Raises UsageError with the place of a mistake.
     """
+    rules: list[_Rule] = []
     with blame("redact"):
-        lines = [line for each in texts(redact, "redact") for line in each.split("\n")]
-        rules = [rule for line in lines for rule in _rules(line)]
-    if redact_file is not None:
-        with blame("redact_file"):
-            rules += _of_file(redact_file)
-    if not rules:
-        return None
-    _refuse_moving_elements(rules)
-    needs_key = any(each.method == "hash" for each in rules)
-    return Redaction(rules, _key(redact_key_file) if needs_key else b"")
+        for line, place in _lines(redact).items():
+            try:
+                rules += _rules(line)
+            except UsageError as error:
+                raise UsageError(f"{place}{error}") from None
+        needs_key = any(each.method == "hash" for each in rules)
+        return Redaction(rules, _key() if needs_key else b"") if rules else None
 
 
-def _refuse_moving_elements(rules: Iterable[Rule]) -> None:
-    """Raises UsageError where a rule drops elements, and one names an element by its index.
+def redaction_text(redact: str | Iterable[str] | None) -> str | None:
+    """Returns the rules in one text, without files, which another process may not find; or None.
 
-    A second redaction, as of a replay, would find another element there.
+    Raises UsageError as `redaction` does.
     """
-    steps = [step for each in rules for step in each.path]
-    if not any(isinstance(step, _Index) and step.place is not None for step in steps):
-        return
-    for each in rules:
-        named = [step for step in each.path if not isinstance(step, _Deep)]
-        if each.method == "drop" and (each.pattern or (named and isinstance(named[-1], _Index))):
-            text = "dropping an element moves those behind it, and a rule has an index: mask it"
-            raise UsageError(f"{each.text!r}: {text}", "redact")
+    redaction(redact)
+    return "\n".join(_lines(redact)) or None
 
 
-def _rules(text: str) -> Iterator[Rule]:
+def _lines(redact: str | Iterable[str] | None) -> Mapping[str, str]:
+    """Returns each line of rules with its place in a file (`@FILE`); `#` begins a comment."""
+    lines: list[tuple[str, str]] = []
+    for text in texts(redact, "redact"):
+        if text.startswith("@"):
+            file = text[1:]
+            several = enumerate(_read(file).split("\n"), 1)
+            lines += [(line.strip(), f"{file}, line {number}: ") for number, line in several]
+        else:
+            lines += [(line.strip(), "") for line in text.split("\n")]
+    return {line: place for line, place in lines if line and not line.startswith("#")}
+
+
+def _rules(text: str) -> Iterator[_Rule]:
     """Yields the rules of `PATH[=METHOD],…`, or of `/REGEX/[=METHOD]` by itself."""
-    text = text.strip()
     if text.startswith("/"):
         yield _of_values(text)
         return
     at = 0
     while at < len(text):
-        begin = at
-        path, at = _path(text, at)
-        found = _METHOD.match(text, at)
+        found = _RULE.match(text, at)
         if found is None:
-            raise UsageError(f"{text[at:]!r} in {text!r}: give PATH or PATH=METHOD, with commas")
-        written = text[begin : found.end("method") if found["method"] else at].strip()
-        yield Rule(path, None, _method(found["method"], text), written)
+            raise UsageError(
+                f"{text[at:]!r} in {text!r}: give PATH or PATH=METHOD, with commas; "
+                "a path is such as a.b or list[*].c"
+            )
+        path = tuple(map(_step, _STEP.findall(found["path"])))
+        yield _Rule(found[0].rstrip(",").strip(), _method(found["method"], text), path)
         at = found.end()
-    if text.endswith(","):
-        raise UsageError(f"{text!r} ends with a comma")
 
 
-def _path(text: str, at: int) -> tuple[Sequence[_Name | _Index | _Deep], int]:
-    at += len(text[at:]) - len(text[at:].lstrip())
-    path: list[_Name | _Index | _Deep] = []
-    while found := _STEP.match(text, at):
-        is_first, has_dot, is_index = not path, bool(found["dot"]), found["index"] is not None
-        if (has_dot and (is_first or is_index)) or not (has_dot or is_first or is_index):
-            break
-        path.append(_step(found))
-        at = found.end()
-    if not path or all(isinstance(each, _Index) for each in path[:1]):
-        raise UsageError(
-            f"{text!r}: no attribute's path at {text[at:]!r}: such as a.b or list[*].c"
-        )
-    return path, at
+def _step(text: str) -> re.Pattern[str] | str:
+    if text in (_ELEMENT, _DEEP):
+        return text
+    name = unquoted(text)
+    return re.compile(re.escape(name) if name != text else fnmatch.translate(name), re.DOTALL)
 
 
-def _step(found: re.Match[str]) -> _Name | _Index | _Deep:
-    if found["deep"]:
-        return _Deep()
-    if (index := found["index"]) is not None:
-        return _Index(None if index == "*" else int(index))
-    if found["quoted"]:
-        return _Name(unquoted(found["quoted"]))
-    name = found["name"]
-    is_pattern = any(sign in name for sign in "*?")
-    return _Name(re.compile(fnmatch.translate(name), re.DOTALL) if is_pattern else name)
-
-
-def _of_values(text: str) -> Rule:
+def _of_values(text: str) -> _Rule:
     found = _VALUES.fullmatch(text)
     if found is None:
         raise UsageError(
@@ -485,51 +365,29 @@ def _of_values(text: str) -> Rule:
         pattern = re.compile(found["pattern"])
     except re.error as error:
         raise UsageError(f"{text!r}: no regular expression: {error}") from None
-    method = _method(found["rest"].strip().removeprefix("=") or None, text)
-    return Rule((), pattern, method, text)
+    return _Rule(text, _method(found["method"], text), pattern=pattern)
 
 
 def _method(given: str | None, text: str) -> str:
-    if given is None:
-        return "mask"
-    if given.strip() not in METHODS:
-        raise UsageError(f"{text!r}: no method {given.strip()!r}; there are {', '.join(METHODS)}")
-    return given.strip()
+    method = "mask" if given is None else given.strip()
+    if method not in METHODS:
+        raise UsageError(f"{text!r}: no method {method!r}; there are {', '.join(METHODS)}")
+    return method
 
 
-def _of_file(file: str | os.PathLike[str]) -> Iterator[Rule]:
-    """Yields the rules of a file: as in the option, in lines; `#` begins a comment."""
-    for number, line in enumerate(_read(file).split("\n"), 1):
-        if line.strip() and not line.lstrip().startswith("#"):
-            try:
-                yield from _rules(line)
-            except UsageError as error:
-                raise UsageError(f"{file}, line {number}: {error}") from None
-
-
-def _key(file: str | os.PathLike[str] | None) -> bytes:
-    if file is not None:
-        with blame("redact_key_file"):
-            text, origin = _read(file), str(file)
-    else:
-        text, origin = os.environ.get(KEY_VARIABLE, ""), KEY_VARIABLE
-    key = text.strip().encode()
-    if len(key) >= _LEAST_KEY:
-        return key
-    make = "`openssl rand -hex 32` makes one"
-    if file is None and not key:
+def _key() -> bytes:
+    key = os.environ.get(KEY_VARIABLE, "").strip().encode()
+    if len(key) < _LEAST_KEY:
         raise UsageError(
-            f"hash needs a key: in {KEY_VARIABLE}, or in a file ({make})",
-            "redact",
-            about=("redact_key_file",),
+            f"hash needs a key of at least {_LEAST_KEY} bytes in {KEY_VARIABLE} "
+            "(`openssl rand -hex 32` makes one)"
         )
-    option = "redact" if file is None else "redact_key_file"
-    raise UsageError(f"the key in {origin} has less than {_LEAST_KEY} bytes; {make}", option)
+    return key
 
 
-def _read(file: str | os.PathLike[str]) -> str:
+def _read(file: str) -> str:
     try:
         return Path(file).read_text("utf-8")
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise UsageError(f"can't read {os.fspath(file)}: {reason}") from None
+        raise UsageError(f"can't read {file}: {reason}") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from watcher.errors import StreamError, UsageError
 from watcher.mirror.columns import MirrorColumns, given_columns, item_of, redacted_types
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, Rows, refuse_view
 from watcher.records.diff import key_of
-from watcher.records.redaction import redaction
+from watcher.records.redaction import redaction, redaction_text
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.lake_table import LakeTable
 from watcher.spark.source import register
@@ -103,8 +102,6 @@ def merge_into(  # noqa: PLR0913 (as the command's options)
     recopy: bool = False,
     checkpoint: str | None = None,
     redact: Sequence[str] | None = None,
-    redact_file: str | None = None,
-    redact_key_file: str | None = None,
     connection: AwsConfig = AwsConfig(),  # noqa: B008 (it is frozen)
 ) -> Merge:
     """Copies a table's items to `target`, unless that is done, and returns what merges the changes.
@@ -113,7 +110,7 @@ def merge_into(  # noqa: PLR0913 (as the command's options)
     Raises UsageError, StreamError.
     """
     register(spark)
-    rules = redaction(redact, redact_file, redact_key_file)
+    rules = redaction(redact)
     service, arn = connect(stream, connection)
     listing = retry_at_start(lambda: service.list_shards(arn))
     refuse_view(listing.view_type, history=history)
@@ -134,10 +131,7 @@ def merge_into(  # noqa: PLR0913 (as the command's options)
         "imageFormat": "dynamodb-json",
         **_given(region=connection.region, profile=connection.profile),
         **_given(endpointUrl=connection.endpoint_url),
-        **_given(redact="\n".join(redact or ()) or None),
-        # Spark's own Pythons may work in another folder.
-        **_given(redactFile=redact_file and os.path.abspath(redact_file)),
-        **_given(redactKeyFile=redact_key_file and os.path.abspath(redact_key_file)),
+        **_given(redact=redaction_text(redact)),
     }
     found = _opened(table, wanted, rows, state, parts=partition_by, recopy=recopy)
     table.set(properties or {})

@@ -114,7 +114,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     wire_records: Annotated[bool, _Option("wireRecords", _boolean)] = False
     """Only two columns, the shard's id and the record's whole wire JSON."""
     redaction: Redaction | None = None
-    """`redact`, `redactFile`, `redactKeyFile`: what nobody is to see, as `--redact` says it."""
+    """`redact`: what nobody is to see, as `--redact` says it."""
     connection: AwsConfig = AwsConfig()
     """`region`, `profile`, `endpointUrl`."""
 
@@ -129,9 +129,8 @@ _DECLARED: Final[Mapping[str, tuple[str, _Option]]] = {
     for field, kind in typing.get_type_hints(SourceOptions, include_extras=True).items()
     for option in getattr(kind, "__metadata__", ())
 }
-_REDACT: Final = ("redact", "redactFile", "redactKeyFile")
 _CONNECTION: Final = ("region", "profile", "endpointUrl")
-_KNOWN: Final = {name.lower(): name for name in (*_DECLARED, *_REDACT, *_CONNECTION)}
+_KNOWN: Final = {name.lower(): name for name in (*_DECLARED, "redact", *_CONNECTION)}
 _OF_ITEMS: Final = ("segments", "readLimit")
 _OF_CHANGES: Final = ("startingPosition", "endingPosition", "wireRecords")
 # The nearest name would mean the opposite.
@@ -165,7 +164,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         raise UsageError(
             "it is before startingPosition", "endingPosition", values["endingPosition"]
         )
-    fields["redaction"] = redaction(*map(values.get, _REDACT))
+    fields["redaction"] = redaction(values.get("redact"))
     region, profile, endpoint_url = map(values.get, _CONNECTION)
     return SourceOptions(connection=AwsConfig(region, profile, endpoint_url), **fields)
 

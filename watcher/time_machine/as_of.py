@@ -8,7 +8,6 @@ then, before or during the scan, is taken from the changes, which are read past 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
@@ -135,8 +134,6 @@ def as_of(
     filters: Iterable[FilterPattern] | None = None,
     baseline: str | Sequence[str] = (),
     redact: str | Iterable[str] | None = None,
-    redact_file: str | os.PathLike[str] | None = None,
-    redact_key_file: str | os.PathLike[str] | None = None,
     region: str | None = None,
     profile: str | None = None,
     endpoint_url: str | None = None,
@@ -151,7 +148,7 @@ def as_of(
     in the future, or before what the sources hold), StreamError (a stream without old images),
     DataLossError (changes in between are gone).
     """
-    hidden = redaction(redact, redact_file, redact_key_file)
+    hidden = redaction(redact)
     then, test = past_time(at, "at"), record_filter(filters)
     one = None if key is None else ItemKey(key)
     exports = open_baseline(baseline, region, profile)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
@@ -72,8 +71,6 @@ def history(
     until: Moment | None = None,
     who: str | None = None,
     redact: str | Iterable[str] | None = None,
-    redact_file: str | os.PathLike[str] | None = None,
-    redact_key_file: str | os.PathLike[str] | None = None,
     region: str | None = None,
     profile: str | None = None,
     endpoint_url: str | None = None,
@@ -86,7 +83,7 @@ def history(
     each change. `redact` works as in `watch()`. Changes that may be missing are a logged warning,
     and a line in `gaps`. Raises UsageError (a key, time or file), StreamError.
     """
-    hidden = redaction(redact, redact_file, redact_key_file)
+    hidden = redaction(redact)
     first = start_time(start)
     last = None if until is None else past_time(until, "until")
     item_key, trail = ItemKey(key), None if who is None else Trail(who, AwsConfig(region, profile))

@@ -250,7 +250,7 @@ def test_a_copy_of_hidden_keys_begins_again_and_stores_none(
 ) -> None:
     to = tmp_path / "orders"
     monkeypatch.setenv("WATCHER_REDACT_KEY", "0123456789abcdef" * 4)
-    rules = redaction(["pk=hash"], None, None)
+    rules = redaction(["pk=hash"])
     with Ledger(17) as ledger:
         ledger.write(100)
         ledger.settle()

@@ -36,10 +36,11 @@ def test_a_printed_path_is_a_path_of_a_condition_and_of_a_rule(path: tuple[str |
     words = {"new", "old", "key", "and", "or", "not", "between", "in"}
     made = record_filter([f"new.{text} = 1"]) if not words & {*map(str, path)} else None
     assert made is None or made.matches_wire(record(new=item))
-    rule = redaction([f"{text}=keep-type"])
-    assert rule is not None
-    found = json.loads(bytes(rule.item(json.dumps(item).encode())))
-    assert json.dumps(found) == json.dumps(item).replace('"1"}', '"0"}')
+    if not any(isinstance(step, int) for step in path):  # a rule is of all elements
+        rule = redaction([f"{text}=keep-type"])
+        assert rule is not None
+        found = json.loads(bytes(rule.item(json.dumps(item).encode())))
+        assert json.dumps(found) == json.dumps(item).replace('"1"}', '"0"}')
 
 
 def test_a_name_that_is_no_word_is_told_from_a_path() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from watcher.errors import UsageError
@@ -80,12 +80,10 @@ ITEM: dict[str, Any] = {
         ),
         (["items.email"], {"items": {"L": [{"M": {"email": s("***"), "n": {"N": "1"}}}, s("x")]}}),
         (["items[*]=drop"], {"items": {"L": []}}),
-        (["items[7]"], {}),
         (["tags[*]=hash"], {"tags": {"SS": [hashed("a"), hashed(SECRET)]}}),
         (["tags[*]=keep-type"], {"tags": {"SS": ["***"]}}),
-        (["tags[1]"], {"tags": {"SS": ["***"]}}),
         (["tags[*]=drop"], {"tags": None}),
-        (["sizes[0]"], {"sizes": {"SS": ["***"]}}),
+        (["sizes[*]"], {"sizes": {"SS": ["***"]}}),
         # patterns of names
         (["e*l", "c?rd=drop"], {"email": s("***"), "card": None}),
         (
@@ -144,7 +142,7 @@ def test_equal_values_have_equal_hashes_wherever_they_are() -> None:
     assert len({each["S"] for each in one.values()}) == 3
 
 
-_STEPS = st.sampled_from(["[0]", "[1]", "[*]", ".a", ".b", ".**", ".*"])
+_STEPS = st.sampled_from(["[*]", ".a", ".b", ".**", ".*"])
 _RULES = st.builds(
     lambda first, rest, method: first + "".join(rest) + method,
     st.sampled_from(["a", "b", "*", "**"]),
@@ -168,10 +166,7 @@ _VALUES = st.recursive(
 def test_a_replay_redacts_nothing_more(rules: list[str], item: dict[str, Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WATCHER_REDACT_KEY", "0" * 16)
-        try:
-            made = redaction(rules)
-        except UsageError:  # dropping an element
-            assume(False)
+        made = redaction(rules)
     assert made is not None
     once = made.item(json.dumps(item).encode())
     assert json.loads(bytes(made.item(once))) == json.loads(bytes(once))
@@ -240,39 +235,26 @@ def test_the_key_is_shown_nowhere() -> None:
 def test_rules_stand_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "private"
     file.write_text("# whom it is about\nPK = hash\n\nemail, card.number=drop\n/@/ = drop\n")
-    made = redaction(None, file)
-    other = redaction(["PK=hash", "email,card.number=drop", "/@/=drop"])
+    made = redaction([f"@{file}", "age"])
+    other = redaction(["PK=hash", "email,card.number=drop", "/@/=drop", "age"])
     raw = json.dumps(ITEM).encode()
     assert made is not None and other is not None and made.item(raw) == other.item(raw)
-
-
-def test_the_key_stands_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WATCHER_REDACT_KEY")
-    file = tmp_path / "key"
-    file.write_text(KEY + "\n")
-    made = redaction("PK=hash", None, file)
-    assert made is not None
-    assert json.loads(bytes(made.item(b'{"PK":{"S":"ada"}}'))) == {"PK": s(hashed("ada"))}
 
 
 @pytest.mark.parametrize(
     ("rule", "reason"),
     [
         ("email=encrypt", "no method 'encrypt'; there are drop, mask, hash, keep-type"),
-        (".email", "no attribute's path at '.email'"),
-        ("a..b", "'..b' in 'a..b'"),
-        ("[0]", "no attribute's path"),
-        ("items[0]=drop", "dropping an element moves those behind it"),
-        ("items[1],items[*]=drop", r"'items\[\*\]=drop': dropping an element moves"),
-        ("items[0].**=drop", "dropping an element moves"),
-        ("a b", "' b' in 'a b'|'b' in 'a b'"),
-        ("a,,b", "no attribute's path at ',b'"),
-        ("a,", "ends with a comma"),
-        ("a[x]", r"'\[x\]' in 'a\[x\]'"),
+        (".email", "'.email' in '.email': give PATH or PATH=METHOD"),
+        ("c,a..b", "'a..b' in 'c,a..b'"),
+        ("[*]", r"a path is such as a.b or list\[\*\].c"),
+        ("items[0]", r"'items\[0\]' in"),
+        ("a b", "'a b' in 'a b'"),
+        ("a,,b", "',b' in 'a,,b'"),
         ("/a", "ends with a slash"),
         ("/(/", "no regular expression"),
         ("/a/=no", "no method 'no'"),
-        ("=mask", "no attribute's path"),
+        ("=mask", "give PATH"),
     ],
 )
 def test_a_wrong_rule_is_refused_in_a_line(rule: str, reason: str) -> None:
@@ -286,20 +268,16 @@ def test_a_wrong_line_of_a_file_is_named(tmp_path: Path) -> None:
     file = tmp_path / "private"
     file.write_text("PK=hash\nemail=no\n")
     with pytest.raises(UsageError, match=r"private, line 2: .*no method 'no'"):
-        redaction(None, file)
-    with pytest.raises(UsageError, match=r"redact_file: can't read .*none: No such file"):
-        redaction(None, tmp_path / "none")
+        redaction(f"@{file}")
+    with pytest.raises(UsageError, match=r"redact: can't read .*none: No such file"):
+        redaction(f"@{tmp_path}/none")
 
 
-def test_a_hash_without_a_key_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("WATCHER_REDACT_KEY", "short")
-    with pytest.raises(UsageError, match="the key in WATCHER_REDACT_KEY has less than 16 bytes"):
+@pytest.mark.parametrize("key", ["short", ""])
+def test_a_hash_without_a_key_is_refused(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WATCHER_REDACT_KEY", key)
+    with pytest.raises(UsageError, match="a key of at least 16 bytes in WATCHER_REDACT_KEY"):
         redaction("PK=hash")
-    monkeypatch.delenv("WATCHER_REDACT_KEY")
-    with pytest.raises(UsageError, match="hash needs a key: in WATCHER_REDACT_KEY, or in a file"):
-        redaction("PK=hash")
-    with pytest.raises(UsageError, match="redact_key_file: can't read"):
-        redaction("PK=hash", None, tmp_path / "none")
     assert redaction("PK") is not None
 
 

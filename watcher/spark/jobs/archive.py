@@ -14,6 +14,7 @@ from pyspark.sql.functions import to_date
 from watcher.aws.config import AwsConfig
 from watcher.declared import Opt
 from watcher.errors import UsageError
+from watcher.records.redaction import redaction_text
 from watcher.shutdown import Shutdown
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
@@ -59,8 +60,6 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
     fail_on_data_loss: settings.FailOnDataLoss = True,
     stop_timeout: settings.StopTimeout = settings.STOP_SECONDS,
     redact: Sequence[str] | None = None,
-    redact_file: str | None = None,
-    redact_key_file: str | None = None,
     connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> JobTotals:
@@ -71,7 +70,6 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
 
     Raises UsageError, and whatever the source raises.
     """
-    redacted = settings.redacted(redact, redact_file, redact_key_file)
     stop_file, folder = new_stop_file(), ArchiveFolder(spark, to)
     place = checkpoint or folder.checkpoint
     records = changes(
@@ -84,7 +82,7 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
         failOnDataLoss=fail_on_data_loss,
         stopFile=str(stop_file),
         checkpointLocation=place,
-        **redacted,
+        redact=redaction_text(redact),
     )
     rows = _by_date(records, format)
     with translating_errors(), folder.locked():

@@ -56,8 +56,6 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
     fail_on_data_loss: settings.FailOnDataLoss = True,
     stop_timeout: settings.StopTimeout = settings.STOP_SECONDS,
     redact: Sequence[str] | None = None,
-    redact_file: str | None = None,
-    redact_key_file: str | None = None,
     connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> JobTotals:
@@ -80,8 +78,6 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
         recopy=recopy,
         checkpoint=checkpoint,
         redact=redact,
-        redact_file=redact_file,
-        redact_key_file=redact_key_file,
         connection=connection,
     )
     limit = {} if max_records is None else {"maxRecordsPerTrigger": str(max_records)}

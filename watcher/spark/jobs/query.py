@@ -25,6 +25,7 @@ from watcher.declared import Opt
 from watcher.errors import UsageError
 from watcher.formatting.rows import write_csv, write_table
 from watcher.formatting.text import write_json
+from watcher.records.redaction import redaction_text
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.archive import ArchiveFolder
@@ -40,7 +41,7 @@ _START = settings.start_option("trim-horizon", text="where to begin")
 _NESTED = (ArrayType, MapType, StructType, VariantType)
 
 
-def query(  # noqa: PLR0913 (its parameters are the options)
+def query(
     sources: str | Sequence[str],
     sql: str,
     *,
@@ -56,8 +57,6 @@ def query(  # noqa: PLR0913 (its parameters are the options)
     ] = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
     redact: Sequence[str] | None = None,
-    redact_file: str | None = None,
-    redact_key_file: str | None = None,
     connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> int:
@@ -70,12 +69,12 @@ def query(  # noqa: PLR0913 (its parameters are the options)
     """
     if output not in _OUTPUTS:
         raise UsageError("give table, json or csv", "output", output)
-    redacted = settings.redacted(redact, redact_file, redact_key_file)
+    hidden = redaction_text(redact)
     names = [sources] if isinstance(sources, str) else [*sources]
     streams = [name for name in names if not _is_folder(name)]
     if streams not in ([], names[-1:]):
         raise UsageError("give folders of archives, and then one stream, at most")
-    if len(names) > len(streams) and any(redacted.values()):
+    if len(names) > len(streams) and hidden:
         raise UsageError("it is for streams: an archive has what it was written with", "redact")
     with translating_errors():
         frame: DataFrame | None = None
@@ -91,7 +90,7 @@ def query(  # noqa: PLR0913 (its parameters are the options)
                 endingPosition=until,
                 changedAttributes=True,
                 failOnDataLoss=fail_on_data_loss,
-                **redacted,
+                redact=hidden,
             )
             if frame is not None:
                 _warn_of_gap(frame, name, connection)

@@ -1,15 +1,12 @@
 """The parameters that several jobs share, each declared once."""
 
-import os
-from collections.abc import Sequence
-from typing import Annotated, TypeAlias, TypedDict
+from typing import Annotated, TypeAlias
 
 from pyspark.sql import SparkSession
 
 from watcher.aws.config import AwsConfig
 from watcher.declared import Opt
 from watcher.errors import UsageError
-from watcher.records.redaction import redaction
 
 HERE = AwsConfig()
 """AWS as the environment says."""
@@ -51,25 +48,6 @@ StopTimeout: TypeAlias = Annotated[
 FailOnDataLoss: TypeAlias = Annotated[
     bool, Opt("warn and continue if changes expired before they were read")
 ]
-
-
-class Redacted(TypedDict):
-    """The source's options for what nobody is to see."""
-
-    redact: str | None
-    redactFile: str | None
-    redactKeyFile: str | None
-
-
-def redacted(
-    redact: Sequence[str] | None, redact_file: str | None, redact_key_file: str | None
-) -> Redacted:
-    """Returns the source's options; raises UsageError, in the command line's words."""
-    redaction(redact, redact_file, redact_key_file)
-    # Spark's own Pythons may work in another folder.
-    file, key_file = (each and os.path.abspath(each) for each in (redact_file, redact_key_file))
-    lines = "\n".join(redact or ()) or None
-    return Redacted(redact=lines, redactFile=file, redactKeyFile=key_file)
 
 
 def refuse_speculation(spark: SparkSession) -> None:
