@@ -14,7 +14,6 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from watcher.aws import deadline
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
@@ -394,22 +393,6 @@ def test_a_kept_session_that_is_refused_is_not_taken_again(
 
 
 # What keeps one waiting, or can't be used
-
-
-def test_a_process_that_hangs_is_said_by_its_name_alone(
-    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(deadline, "SLOW_FROM_SECONDS", 0.1)
-    slow = "credential_process = sh -c 'sleep 0.5' --token s3cret\n"
-    chain = f"[default]\nrole_arn = {ROLE}\nsource_profile = base\n[profile base]\n{slow}"
-    place.config(chain, "")
-    with pytest.raises(WatcherError):
-        list(StreamsClient(AwsConfig()).list_streams())
-    (line,) = caplog.messages
-    assert line == (
-        "Still waiting for AWS credentials, for 0 s: credential_process sh of profile base has "
-        "not ended"
-    )
 
 
 @pytest.mark.parametrize("variable", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "ca_bundle"])

@@ -64,21 +64,12 @@ def test_with_mfa_one_is_asked_once_on_the_terminal_and_not_by_the_next_program(
     assert refused(aws) == []
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        (
-            b"000000",
-            "AWS refused the MFA code: mistyped, or used before (each is good once)",
-        ),
-        (b"12345", "an MFA code has 6 digits: start again"),
-    ],
-)
-def test_a_wrong_code_ends_it_at_once(aws: FakeAWS, tmp_path: Path, code: bytes, said: str) -> None:
+def test_a_wrong_code_ends_it_at_once(aws: FakeAWS, tmp_path: Path) -> None:
+    said = "AWS refused the MFA code: mistyped, or used before (each is good once)"
     role(tmp_path, f"mfa_serial = {MFA_SERIAL}")
     with Terminal(*WATCH, "orders", env={}) as terminal:
         terminal.wait_for(lambda: b"Enter MFA code for" in terminal.written)
-        terminal.press(code + b"\n")
+        terminal.press(b"000000\n")
         assert terminal.end() == 3
         shown = "".join(terminal.shown)
     assert shown.partition(MFA_SERIAL)[2].startswith(f":error: {said}"), "and nothing else"

@@ -15,8 +15,7 @@ from tests.support.moto_server import moto_server
 from tests.support.moto_server import patient_leases as patient_leases
 from tests.support.program import Program
 from watcher.aws.config import AwsConfig
-from watcher.aws.lease_object import LeaseObject
-from watcher.aws.lease_table import LeaseRecord
+from watcher.aws.lease_storage import LeaseObject, LeaseRecord
 from watcher.errors import CheckpointError, UsageError
 
 URL = "s3://positions/watches/orders.json"

@@ -17,7 +17,7 @@ from tests.support.dynamodb_local import DynamoDBLocal
 from tests.support.moto_server import patient_leases as patient_leases
 from watcher import watch
 from watcher.aws.config import AwsConfig
-from watcher.aws.lease_table import LeaseRecord, LeaseTable
+from watcher.aws.lease_storage import LeaseRecord, LeaseTable
 from watcher.errors import CheckpointError, UsageError
 from watcher.streams.checkpoint_format import Token, TokenShard, encode_all
 
@@ -74,7 +74,7 @@ def test_a_token_of_thousands_of_shards_fits(
     assert table.get() == large
     key = {"name": {"S": "a/b"}}
     item = dynamodb_local.client().get_item(TableName="lease-table", Key=key)["Item"]
-    assert ("token" in item) == (shards < 50), "text, as long as it is small"
+    assert ("record" in item) == (shards < 50), "text, as long as it is small"
 
 
 def test_one_that_no_item_holds_is_refused(table: LeaseTable) -> None:

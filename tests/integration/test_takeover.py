@@ -108,5 +108,10 @@ def test_the_next_one_takes_over_from_one_that_is_stopped_and_from_one_that_is_k
     item = dynamodb_local.client().get_item(
         TableName="watcher-positions", Key={"name": {"S": "orders"}}
     )["Item"]
-    assert item["holder"] == {"S": ""}, "given back"
-    assert from_json(item["token"]["S"]).stream_arn.partition("/stream/")[0].endswith("takeover")
+    stored = json.loads(item["record"]["S"])
+    assert stored["holder"] == "", "given back"
+    assert (
+        from_json(json.dumps(stored["token"]))
+        .stream_arn.partition("/stream/")[0]
+        .endswith("takeover")
+    )

@@ -15,7 +15,7 @@ from tests.simulation.scheduler import Killed, Scheduler, Stalled, Trace, Virtua
 from tests.simulation.together import Seat, SeatedLife, Turns
 from tests.simulation.universe import Universe
 from watcher.aws.counters import SharedCounters
-from watcher.aws.lease_table import LeaseRecord
+from watcher.aws.lease_storage import LeaseRecord
 from watcher.aws.model import TrimHorizon
 from watcher.build import build_manager
 from watcher.delivery.handler import Handler

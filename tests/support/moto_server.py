@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from watcher.aws import lease_table
+from watcher.aws import lease_storage
 
 
 @contextmanager
@@ -40,4 +40,4 @@ def moto_server() -> Iterator[str]:
 @pytest.fixture
 def patient_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine with much else to do, a call may take longer than a lease."""
-    monkeypatch.setattr(lease_table, "LEASE_CALL_SECONDS", 60)
+    monkeypatch.setattr(lease_storage, "LEASE_CALL_SECONDS", 60)

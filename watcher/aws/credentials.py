@@ -7,30 +7,21 @@ import functools
 import getpass
 import logging
 import os
-import random
-import re
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future, wait
 from multiprocessing.context import assert_spawning
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import botocore.session
 import msgspec
 from botocore import exceptions as boto
-from botocore.compat import compat_shell_split
 from botocore.config import Config
 from botocore.configprovider import BOTOCORE_DEFAUT_SESSION_VARIABLES as VARIABLES
 from botocore.configprovider import ConfigChainFactory, ConfiguredEndpointProvider, ConfigValueStore
 from botocore.credentials import (
-    AssumeRoleWithWebIdentityProvider,
-    ContainerProvider,
     EnvProvider,
-    OriginalEC2Provider,
-    ProcessProvider,
     ReadOnlyCredentials,
     create_credential_resolver,
 )
@@ -50,8 +41,6 @@ logger = logging.getLogger("watcher")
 
 # The renewal's time before the keys expire: botocore renews its cached ones in the last 15 minutes.
 _AHEAD_SECONDS = 15 * 60.0
-# The random share of it, so that programs that started together renew apart.
-_AHEAD_JITTER = (0.7, 0.99)
 # The shortest delay between renewals, whatever the keys' expiry.
 _LEAST_SECONDS = 1.0
 REFUSED_SECONDS = 3.0
@@ -80,19 +69,6 @@ class Keys(msgspec.Struct, frozen=True):
         return []
 
 
-class Credentials(Protocol):
-    """Credentials for a client's signatures."""
-
-    def keys(self) -> Keys:
-        """Returns the newest access keys."""
-
-    def renew(self) -> None:
-        """Drops keys that the service refused; the next use loads others."""
-
-    def renew_expiring(self) -> None:
-        """Renews keys in the background where that is due; a loop calls it often."""
-
-
 class OwnCredentials:
     """The program's own credentials, renewed before they expire, by one thread at a time.
 
@@ -100,17 +76,12 @@ class OwnCredentials:
     the first time).
     """
 
-    def __init__(
-        self,
-        load: Callable[[str | None, bool], Keys],
-        clock: Clock = CLOCK,
-        jitter: Callable[[float, float], float] = random.uniform,
-    ) -> None:
+    def __init__(self, load: Callable[[str | None, bool], Keys], clock: Clock = CLOCK) -> None:
         self._load = load
         self._clock = clock
-        self._jitter = jitter
         self._lock = threading.Lock()
         self._keys: Keys | None = None
+        self._taken: Keys | None = None
         self._loaded_at = 0.0
         self._due = 0.0
         self._failures = 0
@@ -130,6 +101,13 @@ class OwnCredentials:
         if self._keys is None or self._error:
             raise CredentialsError(self._error or "still waiting for AWS credentials")
         return self._keys
+
+    def take(self, keys: Keys) -> None:
+        """Uses another machine's keys until they expire or are refused; then its own again."""
+        if keys != self._taken:  # else they may have been refused
+            self._taken = self._keys = keys
+            self._loaded_at, self._error = 0.0, ""
+            self._due = float("inf") if keys.expires is None else keys.expires
 
     def renew(self) -> None:
         """Has the next use load other keys, though not more often than every few seconds."""
@@ -161,45 +139,30 @@ class OwnCredentials:
         return self._clock.time() >= self._due
 
     def _load_keys(self) -> None:
-        now = self._clock.time()
+        old = None if self._keys is None else self._keys.access_key
         try:
             with process_start.signals_of_program():  # it may run a `credential_process`
-                old = None if self._keys is None else self._keys.access_key
-                keys = self._load(old, self._keys is None)
+                self._keys = self._load(old, self._keys is None)
         except Exception as error:
             if self._keys is None:
                 raise
-            self._failed(error, now)
+            self._on_failure(self._keys, error)
             return
         self._loaded_at = now = self._clock.time()
-        self._keys, self._failures, self._error = keys, 0, ""
-        self._due = self._next_renewal(keys.expires, now)
+        self._failures, self._error, self._due = 0, "", float("inf")
+        if (expires := self._keys.expires) is not None:
+            ahead = min(_AHEAD_SECONDS, (expires - now) / 2)
+            self._due = max(expires - ahead, now + _LEAST_SECONDS)
 
-    def _next_renewal(self, expires: float | None, now: float) -> float:
-        """Returns the time of the next renewal: minutes before expiry, but not too early.
-
-        It is never earlier than half of the remaining time.
-        """
-        if expires is None:
-            return float("inf")
-        ahead = min(_AHEAD_SECONDS, (expires - now) / 2)
-        return max(
-            expires - ahead * self._jitter(*_AHEAD_JITTER),
-            now + _LEAST_SECONDS,
-        )
-
-    def _failed(self, error: Exception, now: float) -> None:
-        assert self._keys is not None
-        self._loaded_at = now
+    def _on_failure(self, keys: Keys, error: Exception) -> None:
+        self._loaded_at = now = self._clock.time()
         self._failures += 1
         self._due = now + _BACKOFF.after(self._failures)
         text = " ".join(error_text(error).split()) or type(error).__name__
-        if self._keys.expires is not None and self._keys.expires <= now:
+        if keys.expires is not None and keys.expires <= now:
             self._error = f"no new AWS credentials: {text}"
-        if worth_logging(self._failures, from_failure=2):
-            logger.warning(f"Can't renew the AWS credentials, trying again: {text}")
-        else:
-            logger.debug(f"Can't renew the AWS credentials: {text}")
+        level = logging.WARNING if worth_logging(self._failures, from_failure=2) else logging.DEBUG
+        logger.log(level, f"Can't renew the AWS credentials, trying again: {text}")
 
 
 class WorkerCredentials:
@@ -235,38 +198,7 @@ class WorkerCredentials:
         """Does nothing: the manager renews them."""
 
 
-class HandedCredentials:
-    """A remote helper's credentials, which the program sends with each task.
-
-    Once expired or refused, the machine's `own` credentials are used.
-    """
-
-    def __init__(self, own: OwnCredentials, clock: Clock = CLOCK) -> None:
-        self._own = own
-        self._clock = clock
-        self._keys: Keys | None = None
-        self._refused: Keys | None = None
-
-    def take(self, keys: Keys | None) -> None:
-        """Uses these keys from now on, unless they were refused."""
-        if keys != self._refused:
-            self._keys = keys
-
-    def keys(self) -> Keys:
-        """Returns the newest keys. Raises as `OwnCredentials.keys`."""
-        keys = self._keys
-        if keys is None or (keys.expires is not None and keys.expires <= self._clock.time()):
-            return self._own.keys()
-        return keys
-
-    def renew(self) -> None:
-        """Drops refused keys; the driver sends new ones with its next task."""
-        if self._keys is None:
-            self._own.renew()
-        self._keys, self._refused = None, self._keys or self._refused
-
-    def renew_expiring(self) -> None:
-        """Does nothing: the driver renews them."""
+Credentials: TypeAlias = OwnCredentials | WorkerCredentials
 
 
 class SigningCredentials:
@@ -295,9 +227,7 @@ class SigningCredentials:
 _CALLS = Config(connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS)
 _Provider: TypeAlias = Any
 """A botocore provider, whose private attributes have no stubs."""
-_MFA_CODE = re.compile("[0-9]{6}")
-_known: dict[Any, OwnCredentials] = {}
-_handed: dict[AwsConfig, HandedCredentials] = {}
+_known: dict[Hashable, OwnCredentials] = {}
 _lock = threading.Lock()
 _asking_user = threading.Event()
 
@@ -317,14 +247,8 @@ class Session(botocore.session.Session):
         if environ is not os.environ:
             store = self.get_component("config_store")
             factory = ConfigChainFactory(session=self, environ=environ)
-            for name, (file, variables, default, convert) in VARIABLES.items():
-                chain = factory.create_config_chain(
-                    instance_name=name,
-                    env_var_names=variables,
-                    config_property_names=file,
-                    default=default,
-                    conversion_func=convert,
-                )
+            for name, (in_file, variables, default, convert) in VARIABLES.items():
+                chain = factory.create_config_chain(name, variables, in_file, default, convert)
                 store.set_config_provider(name, chain)
 
     def _add_configured_endpoint_provider(
@@ -369,19 +293,17 @@ def own_credentials(connection: AwsConfig, region: str | None) -> OwnCredentials
     `region` is where a role is assumed, unless that is configured elsewhere.
     """
     environ = _environ(connection)
-    settings = {name: value for name, value in environ.items() if name.startswith("AWS_")}
+    settings = frozenset(each for each in environ.items() if each[0].startswith("AWS_"))
     # Per process: a forked child must not share its parent's.
-    settings_key = (
-        connection.profile,
-        os.environ.get("HOME"),
-        os.getpid(),
-        frozenset(settings.items()),
-    )
+    place = (connection.profile, os.environ.get("HOME"), os.getpid(), settings)
+    return _shared(place, connection, region)
+
+
+def _shared(place: Hashable, connection: AwsConfig, region: str | None) -> OwnCredentials:
     with _lock:
-        if settings_key not in _known:
-            load = functools.partial(_load, connection, region)
-            _known[settings_key] = OwnCredentials(load)
-        return _known[settings_key]
+        if place not in _known:
+            _known[place] = OwnCredentials(functools.partial(_load, connection, region))
+        return _known[place]
 
 
 def keys_for_helpers(connection: AwsConfig, arn: str) -> Keys | None:
@@ -393,11 +315,9 @@ def keys_for_helpers(connection: AwsConfig, arn: str) -> Keys | None:
         return None
 
 
-def handed_credentials(connection: AwsConfig, arn: str) -> HandedCredentials:
-    """Returns the credentials that a helper's clients of one connection share."""
-    own = own_credentials(connection, region_in(arn))
-    with _lock:
-        return _handed.setdefault(connection, HandedCredentials(own))
+def handed_credentials(connection: AwsConfig, arn: str) -> OwnCredentials:
+    """Returns what a helper's readers of one connection share: it takes the program's keys."""
+    return _shared(connection, connection, region_in(arn))
 
 
 def _load(connection: AwsConfig, region: str | None, old: str | None, may_ask: bool) -> Keys:
@@ -409,11 +329,11 @@ def _load(connection: AwsConfig, region: str | None, old: str | None, may_ask: b
     chain = create_credential_resolver(boto_session, cache=cache, region_name=region)
     assume_role: _Provider = chain.get_provider("assume-role")
     assume_role._prompter = functools.partial(_ask, connection.profile, may_ask)
-    if boto_session.environ is not os.environ:
-        for provider in chain.providers:
-            _fix_environment(provider, boto_session.environ)
+    for provider in chain.providers:
+        if isinstance(provider, EnvProvider):
+            provider.environ = boto_session.environ
     try:
-        with log_if_slow(functools.partial(_waiting, boto_session)):
+        with log_if_slow(_waiting):
             loaded: Any = chain.load_credentials()
             if loaded is None:
                 raise boto.NoCredentialsError
@@ -436,35 +356,10 @@ def _load(connection: AwsConfig, region: str | None, old: str | None, may_ask: b
     )
 
 
-def _fix_environment(provider: _Provider, environ: Mapping[str, str]) -> None:
-    """Makes a botocore provider use these variables instead of the process's."""
-    kind = type(provider)
-    if kind is EnvProvider:
-        provider.environ = environ
-    elif kind in (ContainerProvider, OriginalEC2Provider):
-        provider._environ = environ
-    elif kind is ProcessProvider:
-        others = {name: value for name, value in os.environ.items() if name[:4] != "AWS_"}
-        provider._popen = functools.partial(subprocess.Popen, env={**others, **environ})
-    elif kind is AssumeRoleWithWebIdentityProvider:
-        names = {} if provider._disable_env_vars else provider._CONFIG_TO_ENV_VAR
-        provider._get_env_config = lambda key: environ.get(names.get(key, ""))
-
-
-def _waiting(boto_session: Session, seconds: float) -> str | None:
+def _waiting(seconds: float) -> str | None:
     """Returns a log line about slow credentials; None while the user is asked for a code."""
-    if _asking_user.is_set():
-        return None
     text = f"Still waiting for AWS credentials, for {seconds:.0f} s"
-    profiles, seen = boto_session.full_config.get("profiles", {}), set[str]()
-    name: str = boto_session.get_config_variable("profile") or "default"
-    while name in profiles and name not in seen:
-        seen.add(name)
-        if words := compat_shell_split(profiles[name].get("credential_process", "")):
-            # Without its arguments, which may hold secrets.
-            return f"{text}: credential_process {words[0]} of profile {name} has not ended"
-        name = profiles[name].get("source_profile", "")
-    return text
+    return None if _asking_user.is_set() else text
 
 
 class _AssumedRoleCache(JSONFileCache):
@@ -499,24 +394,15 @@ def _ask(profile: str | None, may_ask: bool, prompt: str) -> str:
     remedy = f"`aws sts get-caller-identity{named}` asks for a code, and watcher uses the result"
     if not may_ask:
         raise CredentialsError(f"the session with MFA has ended; {remedy}")
-    if not has_terminal():
-        raise CredentialsError(f"no terminal to ask for an MFA code on; {remedy}")
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        text = f"no terminal to ask for an MFA code on; {remedy}"
+        raise CredentialsError(text) from None
     _asking_user.set()
     try:
-        code = getpass.getpass(prompt).strip()
+        return getpass.getpass(prompt).strip()
     except EOFError:
         raise CredentialsError("no MFA code was given") from None
     finally:
         _asking_user.clear()
-    if not _MFA_CODE.fullmatch(code):
-        raise CredentialsError("an MFA code has 6 digits: start again")
-    return code
-
-
-def has_terminal() -> bool:
-    """True where the user can be asked on a terminal."""
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
-    except OSError:
-        return sys.stdin is not None and sys.stdin.isatty()
-    return True

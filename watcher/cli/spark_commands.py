@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from watcher.aws.lease_table import SCHEME
+from watcher.aws.lease_storage import SCHEME
 from watcher.cli import handler_flags, options
 from watcher.cli.handler_flags import Choice
 from watcher.cli.options import Values

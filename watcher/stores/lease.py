@@ -21,7 +21,7 @@ from typing import Protocol
 import msgspec
 
 from watcher import process_start
-from watcher.aws.lease_table import LeaseRecord
+from watcher.aws.lease_storage import LeaseRecord
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CheckpointError, LeaseLostError, StreamError, WatcherError
 from watcher.stores.protocol import Store

@@ -13,8 +13,7 @@ from watcher.aws import s3
 from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
 from watcher.aws.error_mapping import error_code
-from watcher.aws.lease_object import LeaseObject
-from watcher.aws.lease_table import SCHEME, LeaseTable
+from watcher.aws.lease_storage import SCHEME, LeaseObject, LeaseTable
 from watcher.clock import CLOCK
 from watcher.delivery.callables import unfit
 from watcher.errors import CheckpointError, UsageError, error_text

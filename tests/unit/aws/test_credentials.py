@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import pickle
 import threading
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from tests.support.hand_clock import HandClock
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.credentials import (
-    HandedCredentials,
     Keys,
     OwnCredentials,
     WorkerCredentials,
@@ -52,10 +50,8 @@ def clock() -> HandClock:
     return HandClock()
 
 
-def own(
-    source: Source, jitter: Callable[[float, float], float] = lambda low, high: high
-) -> OwnCredentials:
-    return OwnCredentials(source, source.clock, jitter)
+def own(source: Source) -> OwnCredentials:
+    return OwnCredentials(source, source.clock)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +61,7 @@ def test_they_are_renewed_some_minutes_before_their_end_or_after_half_of_a_short
     clock: HandClock, lifetime: float, ahead: float
 ) -> None:
     source = Source(clock, lifetime)
-    credentials = own(source, lambda low, high: 1.0)
+    credentials = own(source)
     credentials.keys()
     clock.sleep(lifetime - ahead - 0.1)
     assert credentials.keys().access_key == "key 1"
@@ -75,14 +71,6 @@ def test_they_are_renewed_some_minutes_before_their_end_or_after_half_of_a_short
     for _ in range(100):
         credentials.keys()
     assert len(source.asked) == 2, "not at each call, as botocore asks in the last 15 minutes"
-
-
-def test_programs_that_began_together_renew_one_after_the_other(clock: HandClock) -> None:
-    source = Source(clock)
-    early, late = own(source, lambda low, high: high), own(source, lambda low, high: low)
-    early.keys(), late.keys()
-    clock.sleep(3600 - 800)
-    assert [each.keys().access_key for each in (late, early)] == ["key 2", "key 3"]
 
 
 def test_those_without_an_end_are_got_again_only_where_they_are_refused(clock: HandClock) -> None:
@@ -145,7 +133,7 @@ def test_a_loop_is_not_kept_waiting_and_a_fork_waits_for_the_thread(
 ) -> None:
     monkeypatch.setattr("watcher.aws.credentials.SETTLE_SECONDS", 0.01)
     source = Source(clock)
-    credentials = OwnCredentials(source, clock, lambda low, high: high)
+    credentials = own(source)
     credentials.keys()
     clock.sleep(3500)
     source.may_go.clear()
@@ -241,7 +229,7 @@ def test_what_was_handed_is_used_until_its_end_or_refused_then_the_machines_own(
     clock: HandClock,
 ) -> None:
     source = Source(clock)
-    handed = HandedCredentials(own(source), clock)
+    handed = own(source)
     first = Keys("handed 1", "secret", expires=clock.time() + 100)
     handed.take(first)
     assert handed.keys() is first and source.asked == []
@@ -251,9 +239,9 @@ def test_what_was_handed_is_used_until_its_end_or_refused_then_the_machines_own(
     handed.take(second)
     assert handed.keys() is second
     handed.renew()
-    assert handed.keys().access_key == "key 1"
+    assert handed.keys().access_key == "key 2"
     handed.take(second)  # with the next task of the same plan
-    assert handed.keys().access_key == "key 1"
+    assert handed.keys().access_key == "key 2"
     handed.take(Keys("handed 3", "secret"))
     assert handed.keys().access_key == "handed 3"
 
@@ -299,26 +287,6 @@ def test_what_a_handler_does_to_the_environment_changes_no_reader(env: pytest.Mo
     assert client.region == "eu-west-1"
     assert client.api.meta.endpoint_url == HERE["AWS_ENDPOINT_URL"]
     client.close()
-
-
-def test_a_profiles_program_has_the_variables_of_then(
-    env: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        env.delenv(name)
-    env.setenv("AWS_OF_PROGRAM", "AKIAPROGRAM")
-    program = tmp_path / "program"
-    program.write_text(
-        "#!/bin/sh\n"
-        'echo "{\\"Version\\": 1, \\"AccessKeyId\\": \\"$AWS_OF_PROGRAM\\", '
-        '\\"SecretAccessKey\\": \\"x\\"}"\n'
-    )
-    program.chmod(0o700)
-    (tmp_path / "config").write_text(f"[default]\ncredential_process = {program}\n")
-    connection = AwsConfig.here()
-    change_all(env)
-    env.setenv("AWS_OF_PROGRAM", "AKIAWRITER")
-    assert own_credentials(connection, None).keys().access_key == "AKIAPROGRAM"
 
 
 def test_an_environment_shows_no_secret(env: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.hand_clock import HandClock
-from watcher.aws.lease_table import LeaseRecord
+from watcher.aws.lease_storage import LeaseRecord
 from watcher.errors import CheckpointError, DeniedError, LeaseLostError, TransientError
 from watcher.stores.lease import LEASE_SECONDS, Lease, Renewer
 from watcher.streams.checkpoint_format import Token, encode_all
