@@ -15,6 +15,19 @@ NOWHERE = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_DEFAULT_REGION": "us-e
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-21T00:00:00.000"
 
 
+APP = """
+class Shop:
+    def sell(record): print('sell', record['eventName'])
+
+def note(record): print('note', record.key['pk'])
+def two(record, more): ...
+def once(event): ...
+async def later(*given): ...
+
+number = 3
+"""
+
+
 @pytest.fixture(scope="module")
 def sim() -> Iterator[Simulator]:
     with Simulator(table="orders") as simulator:
@@ -35,7 +48,6 @@ def sim() -> Iterator[Simulator]:
         ([ARN, "--from", "2100-01-01"], 2, "is in the future"),
         ([ARN, "--from", "someday"], 2, "--from: can't read 'someday' as a position"),
         ([ARN, "--print-sumary"], 2, "did you mean --print-summary?"),
-        ([ARN, "--max-records", "0"], 2, "--max-records 0"),
         ([ARN, "--max-records", "-5"], 2, "--max-records -5: give 1 or more"),
         ([ARN, "--max-records", "0"], 2, "--max-records 0: give 1 or more"),
         ([ARN, "--max-records=1.5"], 2, "--max-records 1.5 is not a whole number"),
@@ -45,7 +57,6 @@ def sim() -> Iterator[Simulator]:
             2,
             "shards is a command, which stands first (a table: python -m watcher watch shards)",
         ),
-        ([ARN, "--max-records", "x"], 2, "--max-records"),
         ([ARN, "--on-error", "panic"], 2, "--on-error: can't read 'panic'"),
         ([ARN, "--handlers", "/no/such/folder"], 2, "--handlers /no/such/folder: no folder"),
         ([ARN, "--handlers"], 2, "--handlers"),
@@ -57,6 +68,16 @@ def sim() -> Iterator[Simulator]:
         ([ARN, "--broken"], 2, "broken.py:1: "),
         ([ARN, "--no-handle"], 2, "no_handle.py has no function handle(record)"),
         ([ARN, "--no-import"], 2, "no_import.py can't be imported: ModuleNotFoundError"),
+        ([ARN, "--call", "app"], 2, "app: give MODULE:FUNCTION, such as app.changes:handle"),
+        ([ARN, "--call", "./app.py:note"], 2, "give MODULE:FUNCTION, such as app.changes:handle"),
+        ([ARN, "--call", "app:two"], 2, "called with (record): missing a required argument"),
+        ([ARN, "--call", "nosuch:f"], 2, "nosuch can't be imported: ModuleNotFoundError"),
+        ([ARN, "--call", "app:nosuch"], 2, "app has no function nosuch"),
+        ([ARN, "--call", "app:number"], 2, "app has no function number"),
+        ([ARN, "--lambda", "handler"], 2, "--lambda: handler: give MODULE.FUNCTION"),
+        ([ARN, "--lambda", "app.once"], 2, "can't be called with (event, context): too many"),
+        ([ARN, "--lambda", "app.later"], 2, "app:later is async, and nothing would await it"),
+        ([ARN, "--batch-size", "0", "--lambda", "app.two"], 2, "--batch-size 0: give 1 to 10000"),
         (["shards", "orders"], 3, "127.0.0.1:9"),
         (["shards"], 2, "required: STREAM"),
         (["streams", "--tabel", "x"], 2, "did you mean --table?"),
@@ -71,6 +92,7 @@ def test_what_cannot_be_done_is_said_in_one_line_with_its_exit_status(
     (folder / "broken.py").write_text("def handle(:\n")
     (folder / "no_handle.py").write_text("x = 1\n")
     (folder / "no_import.py").write_text("import no_such_module\n")
+    (tmp_path / "app.py").write_text(APP)
     program = run(*arguments, env=NOWHERE, cwd=tmp_path)
     assert program.status == status
     assert program.out == []
@@ -118,21 +140,28 @@ def test_a_checkpoint_that_cannot_be_used_is_refused_and_left_as_it_was(
     assert file.read_text() == text
 
 
-def test_several_handlers_run_in_the_order_they_were_chosen(sim: Simulator, tmp_path: Path) -> None:
+def test_handlers_and_functions_run_in_the_order_in_which_they_were_chosen(
+    sim: Simulator, tmp_path: Path
+) -> None:
     folder = tmp_path / "more"
     folder.mkdir()
     for name in ("first", "second"):
         (folder / f"{name}.py").write_text(
-            f'"""The {name}."""\ndef handle(record): print("{name}")\n'
-            f'def close(): print("{name} closed")\n'
+            f'"""The {name}."""\nOPTIONS = {{"{name}_word": ("WORD", "what to say, at 100%")}}\n'
+            f"word = '{name}'\n"
+            f"def configure({name}_word=word):\n    global word\n    word = {name}_word\n"
+            f'def handle(record): print(word)\ndef close(): print("{name} closed")\n'
         )
+    (tmp_path / "app.py").write_text(APP)
     program = run(
-        *("orders", "--from", "trim-horizon", "--max-records", "2"),
-        *("--handlers", "more", "--second", "--first"),
+        *("orders", "--from", "trim-horizon", "--max-records", "1", "--call", "app:note"),
+        *("--handlers", "more", "--second", "--call", "app:Shop.sell", "--first"),
+        *("--second-word", "2nd"),
         env=sim.environment,
         cwd=tmp_path,
     )
-    assert program.out == ["second", "first"] * 2 + ["second closed", "first closed"]
+    said = ["note k0", "2nd", "sell INSERT", "first"]
+    assert program.out == [*said, "second closed", "first closed"]
     words = ("--help", "handlers", "--handlers", "more")
     listed = run(*words, env=sim.environment, cwd=tmp_path).out
     assert any("--second" in line and "The second." in line for line in listed)

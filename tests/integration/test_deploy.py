@@ -20,9 +20,6 @@ import promql_parser
 import pytest
 import yaml
 from botocore.validate import ParamValidator
-from grafana_foundation_sdk.cog import plugins
-from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client import CollectorRegistry
 
 from tests.simulator import Simulator
@@ -32,7 +29,6 @@ from watcher.cli.invocation import Invocation
 from watcher.errors import CheckpointError, StreamError, UsageError
 from watcher.observability.metrics import PrometheusCollector
 from watcher.observability.watch_stats import LatestStats
-from watcher.shutdown import SHUTDOWN_TIMING
 
 pytestmark = pytest.mark.proof
 
@@ -107,15 +103,6 @@ def test_health_is_asked_for_where_it_is_served() -> None:
     assert DEPLOYMENT["template"]["metadata"]["annotations"]["prometheus.io/port"] == str(PORT)
 
 
-def test_whoever_ends_it_waits_longer_than_it_takes() -> None:
-    patience = [
-        float(setting("TimeoutStopSec")),
-        POD["terminationGracePeriodSeconds"],
-        TASK["stopTimeout"],
-    ]
-    assert min(patience) >= 2 * SHUTDOWN_TIMING.stop_seconds
-
-
 def test_a_restart_is_tried_unless_it_cant_help() -> None:
     assert setting("Restart") == "on-failure"
     assert int(setting("RestartPreventExitStatus")) == UsageError.exit_status
@@ -157,26 +144,6 @@ def test_the_image_gets_what_the_wheel_is_made_of_and_no_more() -> None:
     kept = {line.removeprefix("!") for line in lines if line.startswith("!")}
     assert kept == {"pyproject.toml", "README.md", "LICENSE", "watcher", "handlers"}
     assert all((ROOT / name).exists() for name in kept)
-
-
-def test_grafana_knows_all_of_the_dashboard() -> None:
-    plugins.register_default_plugins()  # each panel's own schema
-    understood = JSONEncoder().encode(Dashboard.from_json(DASHBOARD))
-    assert_contains(json.loads(understood), DASHBOARD)
-
-
-def assert_contains(whole: object, part: object, place: str = "") -> None:
-    """All of a part is in the whole, by the same names, with the same values."""
-    if isinstance(part, dict):
-        assert isinstance(whole, dict) and part.keys() <= whole.keys(), place
-        for name, value in part.items():
-            assert_contains(whole[name], value, f"{place}/{name}")
-    elif isinstance(part, list):
-        assert isinstance(whole, list) and len(whole) == len(part), place
-        for number, (one, other) in enumerate(zip(whole, part, strict=True)):
-            assert_contains(one, other, f"{place}/{number}")
-    else:
-        assert whole == part, place
 
 
 def queries() -> Iterator[str]:
@@ -232,15 +199,3 @@ def test_the_policy_allows_all_that_is_called(monkeypatch: pytest.MonkeyPatch) -
         assert run(sim, monkeypatch) == 0
         # The table of the positions is there already, and the stream is found by the other's name.
         assert {*sim.calls} == ALLOWED - {"CreateTable"}
-
-
-@pytest.mark.parametrize("action", ["DescribeStream", "GetShardIterator", "GetItem"])
-def test_without_one_of_them_it_ends_and_names_it(
-    action: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with Simulator(table="orders") as sim:
-        sim.write("a", 3)
-        sim.add_table("watcher-positions", 0, key="name")
-        sim.set_faults(auth_error="AccessDeniedException", auth_operations=(action,))
-        assert run(sim, monkeypatch) == StreamError.exit_status
-    assert f"dynamodb:{action}" in capsys.readouterr().err

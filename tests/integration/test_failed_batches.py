@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -142,36 +139,3 @@ def test_an_expired_range_and_one_whose_handling_failed_keep_their_messages(
     kept = capsys.readouterr().out.splitlines()
     assert len(kept) == 2 and all(line.startswith("kept: DATA LOSS: shard ") for line in kept)
     assert left(queue) == 3
-
-
-def test_the_objects_of_a_destination_on_s3_are_replayed(orders: Simulator) -> None:
-    """They hold the event, as a text in the message."""
-    numbers = changes(orders, 3)
-    iterator = orders.client().get_shard_iterator(
-        StreamArn=orders.stream_arn,
-        ShardId=orders.open_shards[0],
-        ShardIteratorType="TRIM_HORIZON",
-    )
-    records = orders.client().get_records(ShardIterator=iterator["ShardIterator"])["Records"]
-    for each in records:
-        created = each["dynamodb"]["ApproximateCreationDateTime"]
-        each["dynamodb"]["ApproximateCreationDateTime"] = created.timestamp()
-        each["eventSourceARN"] = orders.stream_arn
-    event = json.dumps({"Records": records})
-    Path("OBJECT").write_text(json.dumps({**message(orders, numbers), "payload": event}))
-    (line,) = re.findall(r"`(jq .*?)`", SECTION)
-    Path("bin").mkdir()
-    if shutil.which("jq") is None:  # a stand-in for this one filter
-        Path("bin", "jq").write_text(
-            f"#!{sys.executable}\nimport json, sys\n"
-            "for each in json.loads(json.load(open(sys.argv[3]))['payload'])['Records']:\n"
-            "    print(json.dumps(each))\n"
-        )
-        Path("bin", "jq").chmod(0o755)
-    path = f"PATH=bin:{Path(sys.executable).parent}:$PATH"
-    line = f"{path}; {line.replace('--my-handler', '--print-json')}"
-    done = subprocess.run(
-        ["bash", "-c", line], capture_output=True, text=True, timeout=100, check=True
-    )
-    given = [json.loads(each)["dynamodb"]["SequenceNumber"] for each in done.stdout.splitlines()]
-    assert given == numbers

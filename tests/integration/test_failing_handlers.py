@@ -1,6 +1,5 @@
 """Handlers that fail, through the real command line: what is kept, what is said, how it ends."""
 
-import json
 import signal
 import urllib.error
 import urllib.request
@@ -126,22 +125,6 @@ def _figure(url: str, name: str) -> float:
     except urllib.error.URLError:
         return 0.0
     return next((float(line.split()[-1]) for line in lines if line.startswith(name)), 0.0)
-
-
-def test_tries_come_to_an_end_in_a_dead_letter_that_is_replayed(
-    sim: Simulator, place: Path
-) -> None:
-    (place / "away").write_text("k7")
-    policy = ["--on-error", "retry:1s,dead-letter:dead.jsonl", "--checkpoint", "state.json"]
-    program = run(*ALL, *policy, "--no-follow", env=sim.environment, cwd=place)
-    assert program.out == [*numbers(sim)[:7], *numbers(sim)[8:]]
-    assert program.err[-1].endswith(", 1 dead letter")
-    assert len((place / "tries").read_text().split()) > 3
-    (letter,) = (place / "dead.jsonl").read_text().splitlines()
-    assert json.loads(letter)["error"] == "ConnectionError: no database"
-    (place / "away").unlink()
-    again = run("replay", "dead.jsonl", "--handlers", ".", "--away", env=sim.environment, cwd=place)
-    assert again.out == [numbers(sim)[7]]
 
 
 def test_behind_tries_the_watch_may_end(sim: Simulator, place: Path) -> None:

@@ -72,25 +72,6 @@ def test_what_is_filtered_out_is_counted_apart_and_moves_the_checkpoint(
     assert last.err[-1] == "Done: 0 records, 1 shard"
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--filter", '{"eventName": "INSERT"}'], "--filter: eventName: put the accepted values"),
-        (["--filter", '{"eventNam": ["INSERT"]}'], 'did you mean "eventName"?'),
-        (["--filter", "@nosuch.json"], "can't read filter nosuch.json"),
-        (["--only", "gone"], "use insert, modify, remove"),
-        (["--key", "PK=b"], "--key PK: no such key attribute; the table has pk"),
-    ],
-)
-def test_a_filter_that_cannot_be_is_refused_in_one_line(
-    sim: Simulator, options: list[str], words: str
-) -> None:
-    program = run(*ALL, "-ps", *options, env=sim.environment)
-    assert program.status == 2
-    assert program.out == []
-    assert words in program.err[-1]
-
-
 def test_a_program_with_threads_filters_too_and_its_variables_count_as_they_are_now(
     sim: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

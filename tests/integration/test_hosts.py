@@ -47,34 +47,6 @@ def run():
         return (changes(max_records=100),)
     return changes(follow=False), changes(follow=False, concurrency=4)
 """
-# Follows in a web server's worker, which tells how many changes it has seen.
-APP = """
-import asyncio
-import os
-from contextlib import asynccontextmanager
-
-from watcher import Watch
-
-seen = []
-
-
-@asynccontextmanager
-async def lifespan():
-    async with Watch("orders", seen.append, start="trim_horizon"):
-        yield
-
-
-async def app(scope, receive, send):
-    if scope["type"] == "lifespan":
-        await receive()
-        async with lifespan():
-            await send({"type": "lifespan.startup.complete"})
-            await receive()
-        await send({"type": "lifespan.shutdown.complete"})
-        return
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": f"{os.getpid()} {len(seen)}".encode()})
-"""
 WSGI = """
 import os
 import threading
@@ -138,7 +110,7 @@ def sim() -> Iterator[Simulator]:
 
 @pytest.fixture
 def place(tmp_path: Path, sim: Simulator, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name, text in {"follow": FOLLOW, "api": APP, "wsgi": WSGI}.items():
+    for name, text in {"follow": FOLLOW, "wsgi": WSGI}.items():
         (tmp_path / f"{name}.py").write_text(text)
     for name, value in sim.environment.items():
         monkeypatch.setenv(name, value)
@@ -219,21 +191,6 @@ LOOP.run(main())
 
 
 @installed
-def test_a_notebook(place: Path) -> None:
-    import nbclient
-    import nbformat
-
-    cells = [
-        nbformat.v4.new_code_cell(text)  # type: ignore[no-untyped-call]
-        for text in (FOLLOW, "print(*run())")
-    ]
-    notebook = nbformat.v4.new_notebook(cells=cells)  # type: ignore[no-untyped-call]
-    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
-    outputs = notebook.cells[1].outputs
-    assert "".join(each.text for each in outputs if each.get("name") == "stdout") == EACH
-
-
-@installed
 def test_celerys_prefork_pool(place: Path) -> None:
     for name in ("queue", "control", "results"):
         (place / name).mkdir()
@@ -298,15 +255,6 @@ def free_port() -> int:
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
-
-
-@installed
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_workers_of_uvicorn(place: Path, loop: str) -> None:
-    port = free_port()
-    options = ["--port", str(port), "--workers", "2", "--loop", loop]
-    with started("-m", "uvicorn", "api:app", *options):
-        wait_for_workers(port, 2)
 
 
 @installed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -153,22 +152,6 @@ def test_a_second_program_on_one_checkpoint_is_refused(sim: Simulator, tmp_path:
         assert first.end() == 0
 
 
-def test_standard_output_on_a_full_disk_is_an_error_and_loses_nothing(
-    sim: Simulator, tmp_path: Path
-) -> None:
-    checkpoint = tmp_path / "c.json"
-    sim.bulk(500)
-    with Program(
-        *("orders", "-pj", "--from", "trim-horizon", "--checkpoint", str(checkpoint)),
-        env=sim.environment,
-        output="/dev/full",
-    ) as program:
-        assert program.wait() == 1
-    assert "No space left on device" in program.err[-1]
-    shards = json.loads(checkpoint.read_text())["shards"]
-    assert [shard["iterator_type"] for shard in shards] == ["trim_horizon"]
-
-
 def through_a_shell(sim: Simulator, redirected: str, *options: str) -> tuple[int, list[str]]:
     """The exit status, and the lines on the shell's standard output."""
     script = f'exec "$0" -m watcher orders -ps --from trim-horizon --no-follow "$@" {redirected}'
@@ -258,26 +241,6 @@ def handle(record):
     print(record.sequence_number, flush=True)
     time.sleep(3600)
 """
-
-
-@pytest.mark.proof
-def test_an_ignored_hangup_stays_ignored(sim: Simulator) -> None:
-    script = 'trap "" HUP; exec "$0" -m watcher orders -pj'
-    with subprocess.Popen(
-        ["sh", "-c", script, sys.executable],
-        env={**os.environ, **sim.environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as program:
-        assert program.stdout is not None and program.stderr is not None
-        while "Watching" not in program.stderr.readline():
-            pass
-        program.send_signal(signal.SIGHUP)
-        sim.bulk(1)
-        assert program.stdout.readline()
-        program.terminate()
-        assert program.wait(60) == 0
 
 
 def test_a_second_signal_ends_it_at_once(sim: Simulator, tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -179,47 +177,3 @@ def test_retries_for_ever_end_with_the_watch(sim: Simulator, place: Path) -> Non
     (place / "calls.jsonl").unlink()
     run(*options, "--no-follow", env=sim.environment, cwd=place)
     assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7"]
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize("size", ["3", "100"])
-def test_output_that_nobody_reads_ends_it_quietly_before_the_batch(
-    sim: Simulator, place: Path, size: str
-) -> None:
-    options = [*ALL, "--batch-size", size, "--checkpoint", "state.json", "--no-follow"]
-    reading, writing = os.pipe()
-    os.close(reading)
-    words = [sys.executable, "-m", "watcher", *options, "--lambda", "app.wordy"]
-    with os.fdopen(writing, "w") as nobody:
-        ended = subprocess.run(
-            [*words, "--retries", "9"],
-            cwd=place,
-            env={**os.environ, **sim.environment},
-            stdout=nobody,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=150,
-        )
-    assert ended.returncode == 0
-    assert "failed" not in ended.stderr and "not processed" not in ended.stderr
-    assert len(keys(place)) == 1
-    run(*options, "--lambda", "app.handler", env=sim.environment, cwd=place)
-    assert keys(place)[1] == keys(place)[0]
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--lambda", "app.nosuch"], "app has no function nosuch"),
-        (["--lambda", "handler"], "--lambda: handler: give MODULE.FUNCTION"),
-        (["--lambda", "app.once"], "app:once can't be called with (event, context): too many"),
-        (["--lambda", "app.later"], "app:later is async, and nothing would await it"),
-        (["--lambda", "app.handler", "--batch-size", "0"], "--batch-size 0: give 1 to 10000"),
-    ],
-)
-def test_what_cannot_be_run_is_refused(
-    sim: Simulator, place: Path, options: list[str], words: str
-) -> None:
-    program = run(*ALL, *options, env=sim.environment, cwd=place)
-    assert program.status == 2
-    assert words in program.err[-1]

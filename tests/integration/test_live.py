@@ -1,7 +1,6 @@
 """The live view on a terminal, over a real watch."""
 
 import json
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.simulator import Simulator
-from tests.support.program import run
 from tests.support.terminal import Terminal
 
 pytestmark = pytest.mark.proof
@@ -42,23 +40,6 @@ def test_a_watch_is_looked_at_and_ended(sim: Simulator) -> None:
     assert any("Done: 30 records" in line for line in terminal.shown)
 
 
-def test_it_goes_to_the_shell_and_is_whole_again_after_it(sim: Simulator) -> None:
-    with Terminal(*WATCH, env=sim.environment) as terminal:
-        sees(terminal, "30 changes")
-        terminal.press(b"\x1a")
-        terminal.wait_for(lambda: _state(terminal.process.pid) == "T")
-        terminal.screen.reset()
-        terminal.process.send_signal(signal.SIGCONT)
-        sees(terminal, "FOLLOWING")
-        sees(terminal, "MODIFY")
-        terminal.press(b"q")
-        assert terminal.end() == 0
-
-
-def _state(process: int) -> str:
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-
-
 def test_an_items_history_is_there_in_the_demo_too() -> None:
     words = sys.executable, "-m", "watcher", "demo", "--live", "--keep", "--seconds", "1"
     with Terminal(*words, env={}) as terminal:
@@ -68,15 +49,6 @@ def test_an_items_history_is_there_in_the_demo_too() -> None:
         sees(terminal, "reading the stream")
         sees(terminal, "+ total")
         terminal.process.send_signal(signal.SIGTERM)
-
-
-def test_sigterm_ends_it_and_no_process_is_left(sim: Simulator) -> None:
-    with Terminal(*WATCH, env=sim.environment) as terminal:
-        sees(terminal, "30 changes")
-        terminal.process.send_signal(signal.SIGTERM)
-        assert terminal.end() == 0
-        with pytest.raises(ProcessLookupError):
-            os.killpg(terminal.process.pid, 0)
 
 
 @pytest.mark.parametrize("is_sessions", [True, False], ids=["hang-up", "without a signal"])
@@ -92,16 +64,3 @@ def test_it_ends_where_its_terminal_is_gone(
         assert terminal.end() == 128 + signal.SIGHUP
     shards = json.loads(checkpoint.read_text())["shards"]
     assert [each["iterator_type"] for each in shards] == ["after_sequence"] * 2
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--live"], "error: --live: it needs a terminal, and standard output is not one"),
-        (["--live", "-ps"], "error: --live: the view shows the changes itself: leave out"),
-    ],
-)
-def test_what_can_not_be_is_said_in_a_line(words: list[str], told: str, sim: Simulator) -> None:
-    program = run("orders", *words, env=sim.environment)
-    assert program.status == 2
-    assert program.err[-1].startswith(told)

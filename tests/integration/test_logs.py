@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -130,34 +128,3 @@ def test_what_python_says_of_errors_that_nobody_catches_is_lines_of_json_too(
     assert saying(lines, "in thread aside")["level"] == "error"
     assert "dropped" in saying(lines, "Dropped.__del__")["message"]
     assert "can't be logged" in saying(lines, "bad %d")["message"]
-
-
-@pytest.mark.parametrize("log_format", ["text", "json"])
-def test_a_password_in_a_url_is_shown_nowhere(log_format: str) -> None:
-    url = "http://ada:s3cret@127.0.0.1:9"
-    options = ("--endpoint-url", url, "--region", "us-east-1", "-v", "--log-format", log_format)
-    program = run("orders", *options, env={"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"})
-    assert program.status == 3
-    said = "\n".join([*program.out, *program.err])
-    assert "s3cret" not in said
-    assert "http://***@127.0.0.1:9" in said
-    assert "Traceback" in said
-
-
-def test_a_watch_whose_log_nobody_reads_any_more_loses_nothing(tmp_path: Path) -> None:
-    with Simulator(table="orders") as sim:
-        sim.bulk(3)
-        words = ("orders", "--from", "trim-horizon", "--no-follow", "--jsonl-file", "out.jsonl")
-        for _ in range(3):
-            sim.rotate(sim.open_shards[0])
-            sim.bulk(3)
-        with subprocess.Popen(
-            [sys.executable, "-m", "watcher", *words],
-            env={**os.environ, **sim.environment},
-            cwd=tmp_path,
-            stderr=subprocess.PIPE,
-        ) as process:
-            assert process.stderr is not None
-            process.stderr.close()
-            assert process.wait(40) == 0
-    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 12

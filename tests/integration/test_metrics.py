@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import signal
-import socket
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -145,27 +143,6 @@ def test_the_exporter_ends_with_the_manager_however_that_ends(sim: Simulator, nu
         assert program.wait() in (0, -number)
 
 
-def test_ctrl_c_is_for_the_manager_and_it_can_be_scraped_until_its_end(
-    sim: Simulator, tmp_path: Path
-) -> None:
-    (tmp_path / "slow.py").write_text(
-        '"""Slow."""\nimport os, time\nseen = []\ndef handle(record):\n    seen.append(record)\n'
-        f"    while len(seen) == 6 and not os.path.exists({str(tmp_path / 'go on')!r}):\n"
-        f"        open({str(tmp_path / 'at work')!r}, 'w').close()\n"
-        "        time.sleep(0.01)\n"
-    )
-    sim.bulk(100)
-    options = ("--from", "trim-horizon", "--handlers", str(tmp_path), "--slow", "--print-summary")
-    with watching(sim, *options) as program:
-        address = url(program)
-        program.wait_for((tmp_path / "at work").exists)
-        wait_for(address, bool)  # the first statistics have come
-        os.killpg(program.process.pid, signal.SIGINT)
-        assert scrape(address), "the exporter lives on while the record in hand is delivered"
-        (tmp_path / "go on").touch()
-        assert program.wait() == 0
-
-
 def test_without_prometheus_client_one_line_names_the_extra(sim: Simulator, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.util as u\nfind = u.find_spec\n"
@@ -195,14 +172,3 @@ def test_every_metric_of_the_dashboard_is_in_a_scrape(sim: Simulator) -> None:
     assert used == exported, "all of them are shown, and there are no others"
     ids = [panel["id"] for panel in dashboard["panels"]]
     assert len(set(ids)) == len(ids)
-
-
-def test_one_who_hangs_keeps_nobody_else(sim: Simulator) -> None:
-    with watching(sim) as program:
-        address = url(program)
-        program.wait_for_status("Watching")
-        host, port = address.removeprefix("http://").removesuffix("/metrics").split(":")
-        with contextlib.closing(socket.create_connection((host, int(port)))) as silent:
-            silent.sendall(b"GET /metrics HTTP/1.1\r\n")
-            assert is_open(address)
-            assert program.end() == 0

@@ -7,7 +7,7 @@ import pickle
 import re
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -76,11 +76,6 @@ def at(simulator: Simulator) -> str:
     return datetime.fromtimestamp(simulator.now - 540, UTC).isoformat()
 
 
-def test_what_is_not_redacted_is_there(there: Simulator) -> None:
-    _, out, _ = run("watch", "orders", *WATCH, "--print-jsonl", *EVERYTHING)
-    assert [json.loads(line)["new"]["plain"] for line in out.splitlines()] == ["seen-1", "seen-2"]
-
-
 @pytest.mark.parametrize("command", REFUSED, ids=lambda each: each[0])
 def test_who_can_not_redact_refuses_to(
     command: tuple[str, ...], there: Simulator, monkeypatch: pytest.MonkeyPatch
@@ -94,16 +89,6 @@ def test_who_can_not_redact_refuses_to(
     status, out, err = run(*command)
     assert (status, out) == (2, "")
     assert "--redact: " in err and "watcher.toml" in err, err
-
-
-def test_a_file_of_defaults_redacts(there: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WATCHER_CONFIG", "watcher.toml")
-    Path("watcher.toml").write_text('redact = ["pk=hash,**.inner", "/hush|7919/"]\n')
-    status, out, err = run("watch", "orders", *WATCH, "--print-json")
-    assert status == 0 and "seen-1" in out, err
-    refuse_traces(out.encode())
-    status, out, err = run("watch", "orders", *WATCH, "--print-json", "--redact", "")
-    assert SECRET in out
 
 
 @pytest.mark.parametrize(
@@ -190,27 +175,6 @@ def test_a_snapshots_key_is_in_no_checkpoint(there: Simulator) -> None:
     assert status == 0, err
     with pytest.raises(UsageError, match="position of a snapshot"):
         pulled(snapshot=True, redact="pk=hash")
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["--redact", "a..b"], "error: --redact: 'a..b' in 'a..b': give PATH"),
-        (["--redact", "a=hide"], "error: --redact: 'a=hide': no method 'hide'; there are drop"),
-        (["--redact", "@none"], "error: --redact: can't read none"),
-        (["--redact", "a=hash"], "error: --redact: hash needs a key of at least 16 bytes in WATCH"),
-    ],
-)
-def test_what_is_wrong_is_told_in_a_line(
-    words: Sequence[str], reason: str, there: Simulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("WATCHER_REDACT_KEY")
-    for command in (["watch", "orders"], ["history", "orders", "--key", "pk=x"], ["replay", "f"]):
-        status, out, err = run(*command, *words)
-        if command[0] == "replay" and "can't read f" in err:
-            continue
-        assert (status, out) == (2, ""), err
-        assert err.startswith(reason) and err.count("\n") == 1, err
 
 
 @pytest.mark.parametrize("redact", [EVERYTHING, BY_VALUE], ids=["paths", "values"])

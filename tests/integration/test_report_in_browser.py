@@ -1,12 +1,7 @@
 """The report in a real browser: light, dark, narrow; hostile data."""
 
-import html
-import importlib.resources
-import json
 import os
-import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -91,45 +86,3 @@ def test_hostile_keys_and_attributes_are_shown_as_text(light: browser.Look) -> N
     assert "&lt;b&gt;n&lt;/b&gt;" in dom
     assert "\x1b" not in dom
     assert "<title>Changes of orders</title>" in dom
-
-
-def test_a_telephone_cuts_nothing_off(page: Path, tmp_path: Path) -> None:
-    # Chromium's headless windows are 500 pixels wide at least.
-    frame = tmp_path / "frame.html"
-    style = "width:400px;height:6000px;border:0"
-    body = f'<body style="margin:0"><iframe src="{page.as_uri()}" style="{style}"></iframe>'
-    frame.write_text(body)
-    narrow = browser.look(frame, width=600, height=6000)
-    margin = narrow.picture.crop((394, 0, 400, 6000)).getcolors()
-    assert margin is not None and [colour for _, colour in margin] == [(255, 255, 255)]
-    assert narrow.pixels(LIGHT["MODIFY"]) > 1000
-
-
-AXE = """<script>%s</script><script>
-axe.run(document, {resultTypes: ["violations"]}).then(found => {
-  const told = document.createElement("pre");
-  told.id = "axe";
-  told.textContent = JSON.stringify(found.violations.map(each => [each.id, each.nodes[0].html]));
-  document.body.append(told);
-});
-</script>"""
-
-
-def violations(page: Path, aside: Path, *, dark: bool = False) -> list[Any]:
-    """What axe says against a page, with all that it folds away open."""
-    source = importlib.resources.files("axe_core_python").joinpath("axe.min.js").read_text()
-    text = page.read_text("utf-8").replace('http-equiv="Content-Security-Policy"', "")
-    text = text.replace("<details>", "<details open>")
-    aside.write_text(text.replace("</body>", AXE % source + "</body>"), "utf-8")
-    seen = browser.look(aside, "--virtual-time-budget=20000", dark=dark)
-    (told,) = re.findall(r'<pre id="axe">(.*?)</pre>', seen.dom, re.DOTALL)
-    found: list[Any] = json.loads(html.unescape(told))
-    return found
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize("dark", [False, True])
-def test_a_screen_reader_and_a_keyboard_reach_all_of_it(
-    page: Path, tmp_path: Path, dark: bool
-) -> None:
-    assert violations(page, tmp_path / "axe.html", dark=dark) == []

@@ -95,15 +95,6 @@ def test_the_manifests_roots_have_what_a_watch_writes_to(
     assert len(done.stdout.splitlines()) == 3
 
 
-def test_a_folder_with_a_long_path_is_as_good_as_any(sim: Simulator, tmp_path: Path) -> None:
-    """The socket of Python's fork server has a hundred characters."""
-    place = tmp_path / ("x" * 90)
-    place.mkdir()
-    done = run(sim, *UP_TO_NOW, "--concurrency", "3", "--print-json", TMPDIR=str(place))
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 3
-
-
 @pytest.mark.parametrize("limit", [14, 20])
 def test_too_few_open_files_are_said_in_a_line_that_names_the_limit(
     limit: int, sim: Simulator

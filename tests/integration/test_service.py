@@ -109,20 +109,6 @@ def test_readyz_of_fastapi_turns_red_when_the_watch_dies(
         assert status(client)[0] == 503
 
 
-def test_a_program_ends_when_its_watch_dies(doomed: Simulator) -> None:
-    with subprocess.Popen(
-        [sys.executable, "in_a_thread.py"], stderr=subprocess.PIPE, text=True
-    ) as program:
-        try:
-            eventually(lambda: doomed.calls["GetRecords"] > 0)
-            doomed.write("poison")
-            assert program.wait(60) == 1
-            assert program.stderr is not None
-            assert "HandlerError" in program.stderr.read()
-        finally:
-            program.kill()
-
-
 def test_jupyter_takes_a_cell_that_follows_and_one_that_watches(place: Path) -> None:
     nbclient = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")

@@ -6,11 +6,9 @@ printed every record, and no half line stands between two.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
-import re
 import select
 import signal
 import stat
@@ -26,7 +24,6 @@ from typing import Any
 import pytest
 
 from tests.simulator import Simulator, judge
-from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.proof
 
@@ -108,17 +105,6 @@ def wait_until_full(pipe: int) -> None:
     raise AssertionError("it was not filled")
 
 
-def wait_until_handled(pid: int, number: int) -> None:
-    """Until a process has a handler for a signal: it says nothing before, and its pipe is full."""
-
-    def is_set() -> bool:
-        status = Path(f"/proc/{pid}/status").read_text()
-        (caught,) = re.findall(r"^SigCgt:\s*(\w+)$", status, re.MULTILINE)
-        return bool(int(caught, 16) >> (number - 1) & 1)
-
-    eventually(is_set)
-
-
 def read_slowly(pipe: int) -> bytes:
     got = b""
     while data := os.read(pipe, 40_000):
@@ -160,33 +146,6 @@ def test_a_pipe_that_nobody_reads_any_more_does_not_hold_up_the_end(runs: Runs) 
     runs.check(out[: out.rfind(b"\n") + 1], runs.rest("-pj"))
 
 
-@pytest.mark.parametrize("is_filled", [True, False], ids=["status", "records"])
-def test_one_pipe_for_all_that_nobody_reads_does_not_hold_up_the_end(
-    sim: Simulator, tmp_path: Path, is_filled: bool
-) -> None:
-    """`2>&1 | less`: it is full before the first line of status, or with the first records."""
-    runs = Runs(sim, tmp_path, "")
-    reading, writing = os.pipe()
-    if is_filled:
-        os.set_blocking(writing, False)
-        with contextlib.suppress(BlockingIOError):
-            while os.write(writing, b"x" * 4096):
-                pass
-        os.set_blocking(writing, True)
-    with runs.begin("-pj", "--stop-timeout", "0.5", output=writing) as program:
-        os.close(writing)
-        wait_until_full(reading)
-        if is_filled:
-            wait_until_handled(program.pid, signal.SIGTERM)
-            time.sleep(1.0)  # until it has something to say
-        program.send_signal(signal.SIGTERM)
-        assert program.wait(60) == 0
-    out = read_slowly(reading)
-    os.close(reading)
-    lines = [line for line in out[: out.rfind(b"\n") + 1].splitlines(True) if line[:1] == b"{"]
-    runs.check(b"".join(lines), runs.rest("-pj"))
-
-
 @pytest.mark.parametrize("option", ["-pj", "--jsonl-file"])
 def test_a_disk_that_fills_up_ends_it_at_a_whole_line_before_the_checkpoint(
     runs: Runs, option: str
@@ -204,23 +163,6 @@ def test_a_disk_that_fills_up_ends_it_at_a_whole_line_before_the_checkpoint(
             assert path.read_bytes().endswith(b"}\n")
             assert 0 < path.stat().st_size <= DISK
     runs.check(path.read_bytes())
-
-
-def test_a_line_that_a_crash_cut_off_is_ended_and_said(sim: Simulator, tmp_path: Path) -> None:
-    runs = Runs(sim, tmp_path, "")
-    for name in ("all.jsonl", "dead.jsonl"):
-        (tmp_path / name).write_bytes(b'{"eventID": "')
-    (tmp_path / "fail.py").write_text("def handle(record):\n    raise ValueError('no')\n")
-    runs.rest(
-        *("--jsonl-file", "all.jsonl", "--handlers", ".", "--fail"),
-        *("--on-error", "dead-letter:dead.jsonl"),
-        status=1,
-    )
-    for name in ("all.jsonl", "dead.jsonl"):
-        torn, *lines = (tmp_path / name).read_bytes().splitlines()
-        assert torn == b'{"eventID": "' and len(lines) == COUNT
-        assert all(json.loads(line) for line in lines)
-        assert sum(f"The last line of {name} is cut off" in line for line in runs.said) == 1
 
 
 def test_what_is_written_is_its_owners_alone(sim: Simulator, tmp_path: Path) -> None:

@@ -1,21 +1,15 @@
 """The simulator behaves as DynamoDB Streams does: as Amazon's own, and where that can't go."""
 
-import asyncio
-import contextlib
-import multiprocessing
 import random
-import socket
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, ConnectionClosedError, HTTPClientError
+from botocore.exceptions import ClientError
 
 from tests.simulator import Simulator, judge
 from tests.support.dynamodb_local import DynamoDBLocal
-from tests.support.eventually import eventually
 
 START = 1_700_000_000.25
 HOUR = 3600.0
@@ -367,15 +361,6 @@ def test_a_page_holds_a_thousand_records_or_a_megabyte(sim: Simulator, client: A
     assert sizes == [1000, 2, 1, 1, 1]
 
 
-def test_pages_can_be_empty_though_records_follow(sim: Simulator, client: Any) -> None:
-    sim.write("a", 3)
-    with sim.faulty(empty_page_rate=1.0):
-        page = read_from(sim, client)
-    assert page["Records"] == []
-    assert len(client.get_records(ShardIterator=page["NextShardIterator"])["Records"]) == 3
-    assert sim.injected == {"empty": 1}
-
-
 def test_a_timestamp_is_compared_with_the_rounded_creation_time(
     sim: Simulator, client: Any
 ) -> None:
@@ -394,21 +379,6 @@ def test_a_timestamp_is_compared_with_the_rounded_creation_time(
         assert numbers(read_from(sim, client, kind="AT_TIMESTAMP", Timestamp=moment)) == expected
 
 
-def test_a_timestamp_in_the_future_or_refused_is_a_validation_error(
-    sim: Simulator, client: Any
-) -> None:
-    asked = {
-        "StreamArn": sim.stream_arn,
-        "ShardId": sim.shards[0].id,
-        "ShardIteratorType": "AT_TIMESTAMP",
-    }
-    get = client.get_shard_iterator
-    assert error_of(get, **asked, Timestamp=START + 5) == "ValidationException"
-    assert error_of(get, **asked) == "ValidationException"
-    sim.set_faults(at_timestamp=False)
-    assert error_of(get, **asked, Timestamp=START - 5) == "ValidationException"
-
-
 def test_a_split_shares_the_keys_among_the_children(sim: Simulator, client: Any) -> None:
     sim.bulk(100, keys=100)
     (parent,) = sim.open_shards
@@ -421,35 +391,6 @@ def test_a_split_shares_the_keys_among_the_children(sim: Simulator, client: Any)
         for child in children
     ]
     assert all(keys) and sum(map(len, keys)) == len(set().union(*keys)) == 100
-
-
-def test_listings_come_in_pages() -> None:
-    with Simulator(shards=250) as sim:
-        client = sim.client()
-        first = client.describe_stream(StreamArn=sim.stream_arn)["StreamDescription"]
-        assert len(first["Shards"]) == 100 and first["StreamStatus"] == "ENABLED"
-        seen, after = first["Shards"], first["LastEvaluatedShardId"]
-        sizes = []
-        while after:
-            page = client.describe_stream(
-                StreamArn=sim.stream_arn, ExclusiveStartShardId=after, Limit=80
-            )["StreamDescription"]
-            seen, after = seen + page["Shards"], page.get("LastEvaluatedShardId")
-            sizes.append(len(page["Shards"]))
-        assert sizes == [80, 70]
-        assert {s["ShardId"] for s in seen} == {s.id for s in sim.shards}
-        sim.set_faults(describe_page=2)
-        assert len(listed(sim, client)) == 2
-
-
-def test_the_child_filter_is_honoured_or_ignored(sim: Simulator, client: Any) -> None:
-    (parent,) = sim.open_shards
-    children = sim.split()
-    sim.rotate("all")
-    wanted = {"ShardFilter": {"Type": "CHILD_SHARDS", "ShardId": parent}}
-    assert {shard["ShardId"] for shard in listed(sim, client, **wanted)} == set(children)
-    sim.set_faults(child_filter=False)
-    assert len(listed(sim, client, **wanted)) == 5
 
 
 def test_a_lagging_listing_misses_a_child_and_shows_its_parent_open(
@@ -483,140 +424,6 @@ def test_trimmed_records_cannot_be_read(sim: Simulator, client: Any) -> None:
     assert len(sim.records) == 5 and sim.shards[0].records == 3
 
 
-def test_throttling_is_one_of_three_errors(sim: Simulator, client: Any) -> None:
-    sim.set_faults(throttle_rate=1.0)
-    codes = {error_of(client.describe_stream, StreamArn=sim.stream_arn) for _ in range(30)}
-    assert codes == {
-        "ThrottlingException",
-        "ProvisionedThroughputExceededException",
-        "LimitExceededException",
-    }
-    with pytest.raises(client.exceptions.LimitExceededException):
-        sim.fail_next("GetRecords", "LimitExceededException")
-        client.get_records(ShardIterator="any")
-
-
-def test_server_errors_have_a_5xx_status_and_not_always_json(sim: Simulator, client: Any) -> None:
-    sim.set_faults(error_rate=1.0)
-    seen = set()
-    for _ in range(30):
-        with pytest.raises(ClientError) as caught:
-            client.list_streams()
-        answer = caught.value.response
-        seen.add((answer["Error"]["Code"], answer["ResponseMetadata"]["HTTPStatusCode"]))
-    assert seen == {("InternalServerError", 500), ("ServiceUnavailable", 503), ("503", 503)}
-
-
-@pytest.mark.parametrize("trouble", ["reset", "reset-midway"])
-def test_a_reset_connection_is_an_error(sim: Simulator, client: Any, trouble: str) -> None:
-    sim.write("a", 1000)
-    it = iterator(sim, client)
-    sim.fail_next("GetRecords", trouble)
-    with pytest.raises((ConnectionClosedError, HTTPClientError)):
-        client.get_records(ShardIterator=it)
-    assert sim.injected == {trouble: 1}
-    assert len(client.get_records(ShardIterator=it)["Records"]) == 1000
-
-
-def test_a_hanging_request_is_in_flight(sim: Simulator) -> None:
-    sim.set_faults(hang_rate=1.0)
-    with raw_connection(sim) as connection:
-        connection.sendall(raw_request("ListStreams", b"{}"))
-        eventually(lambda: sim.in_flight == 1)
-        connection.settimeout(0.05)
-        with pytest.raises(TimeoutError):
-            connection.recv(1)
-    eventually(lambda: sim.in_flight == 0)
-
-
-def test_a_shard_can_be_read_only_so_often(sim: Simulator, client: Any) -> None:
-    sim.set_faults(shard_reads_per_second=5, describes_per_second=2, lists_per_second=1)
-    it = iterator(sim, client)
-    for _ in range(5):
-        client.get_records(ShardIterator=it)
-    assert error_of(client.get_records, ShardIterator=it) == "ThrottlingException"
-    sim.advance(0.25)
-    client.get_records(ShardIterator=it)
-    client.list_streams()
-    assert error_of(client.list_streams) == "ThrottlingException"
-    assert [len(listed(sim, client)) for _ in range(2)] == [1, 1]
-    assert error_of(client.describe_stream, StreamArn=sim.stream_arn) == "ThrottlingException"
-
-
-def test_access_can_be_denied_and_tokens_expire(sim: Simulator, client: Any) -> None:
-    for code in ("AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException"):
-        sim.set_faults(auth_error=code)
-        assert error_of(client.list_streams) == code
-    sim.set_faults(auth_error="AccessDeniedException", auth_operations=("DescribeStream",))
-    client.list_streams()
-    assert error_of(client.describe_stream, StreamArn=sim.stream_arn) == "AccessDeniedException"
-    sim.set_faults(auth_error="", expired_access_keys=("test",))
-    assert error_of(client.list_streams) == "ExpiredTokenException"
-    assert sim.client(access_key="fresh").list_streams()["Streams"]
-
-
-def test_unsigned_unknown_and_broken_requests_are_refused(sim: Simulator) -> None:
-    for request, code in (
-        (raw_request("ListStreams", b"{}", signed=False), b"#MissingAuthenticationToken"),
-        (raw_request("Nonsense", b"{}"), b"#UnknownOperationException"),
-        (raw_request("ListStreams", b"{"), b"#SerializationException"),
-        (b"GET / HTTP/1.1\r\n\r\n", b"healthy"),
-    ):
-        with raw_connection(sim) as connection:
-            connection.sendall(request)
-            assert code in connection.recv(4096)
-
-
-def test_a_stopped_simulator_leaves_no_connection_that_it_was_accepting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The end of a test may come as others connect; what is left open would fail a later one."""
-    asked, told = threading.Event(), threading.Event()
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    def clock() -> float:
-        if not told.is_set() and threading.current_thread().name == "simulator":
-            loops.append(asyncio.get_running_loop())
-            asked.set()
-            told.wait()
-        return START
-
-    with Simulator(clock=clock) as sim, contextlib.ExitStack() as stack:
-        connection = stack.enter_context(raw_connection(sim))
-        connection.sendall(raw_request("ListStreams", b"{}"))
-        asked.wait()
-        waiting = [stack.enter_context(raw_connection(sim)) for _ in range(3)]
-        tell = loops[0].call_soon_threadsafe
-
-        def tell_and_go_on(what: Callable[[], object]) -> None:
-            tell(what)
-            told.set()
-
-        monkeypatch.setattr(loops[0], "call_soon_threadsafe", tell_and_go_on)
-        sim.stop()
-        for each in waiting:
-            with pytest.raises(ConnectionResetError):
-                each.recv(1)
-
-
-def test_forked_children_keep_no_connection_up() -> None:
-    parent_end, child_end = multiprocessing.Pipe()
-    with Simulator() as sim, Simulator() as other, raw_connection(sim) as connection:
-        child = multiprocessing.get_context("fork").Process(target=child_end.recv)
-        child.start()
-        sim.fail_next("ListStreams", "reset")
-        connection.sendall(raw_request("ListStreams", b"{}"))
-        with pytest.raises(ConnectionResetError):
-            connection.recv(100)
-        other.stop()
-        sim.stop()
-        with pytest.raises(ConnectionRefusedError):
-            raw_connection(sim)
-        assert child.is_alive()
-        parent_end.send(None)
-        child.join()
-
-
 def test_a_random_history_reads_whole_and_in_order_along_its_lineage(sim: Simulator) -> None:
     rng, client = random.Random(1), sim.client()
     sim.set_faults(short_page_rate=0.5, empty_page_rate=0.3)
@@ -640,15 +447,3 @@ def test_the_verdict_names_what_broke() -> None:
         a1, a2, a3 = sim.write("a", 3)
         (b1,) = sim.write("b")
         assert judge(sim.records, [a2, b1, a1, a2, "9"]) == ([a3], [a2], [a1], ["9"])
-
-
-def raw_connection(sim: Simulator) -> socket.socket:
-    port = int(sim.endpoint.rpartition(":")[2])
-    return socket.create_connection(("127.0.0.1", port), timeout=5)
-
-
-def raw_request(operation: str, body: bytes, signed: bool = True) -> bytes:
-    head = f"POST / HTTP/1.1\r\nx-amz-target: DynamoDBStreams_20120810.{operation}\r\n"
-    if signed:
-        head += "Authorization: AWS4-HMAC-SHA256 Credential=test/x\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import signal
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -69,18 +68,6 @@ def test_no_line_of_data_or_log_is_torn_while_the_status_is_shown(sim: Simulator
         assert terminal.screen.cursor.x == 0 and not terminal.screen.cursor.hidden
 
 
-def test_it_is_cut_where_the_terminal_is_narrow(sim: Simulator) -> None:
-    line = "2 shards open, 0 finished"  # the rest has no room beside a `^C^C`
-    with watching(sim, columns=30) as terminal:
-        terminal.wait_for(lambda: terminal.shown[-2:] == ["Watching 2 shards of orders", line])
-        sim.write("a")
-        # Only the data and the log are longer than the terminal.
-        terminal.wait_for(lambda: terminal.shown[-2:] == ["INSERT - pk=a", line])
-        terminal.press(b"\x03")
-        assert terminal.end() == 0
-        assert not leftovers(terminal)
-
-
 def test_up_to_now_it_says_how_many_shards_are_read(sim: Simulator, tmp_path: Path) -> None:
     sim.bulk(2000, keys=20)
     options = ("--from", "trim-horizon", "--no-follow")
@@ -125,33 +112,3 @@ def test_a_suspended_watch_leaves_the_shell_a_clean_line_and_comes_back(
         terminal.press(b"\x03")
         assert terminal.end() == 0
         assert not leftovers(terminal)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_leaves_a_clean_terminal_too(
-    sim: Simulator, tmp_path: Path, number: int
-) -> None:
-    text = '"""Stuck."""\nimport time\ndef handle(record):\n'
-    text += '    print("stuck", flush=True)\n    time.sleep(60)\n'
-    (tmp_path / "stuck.py").write_text(text)
-    with watching(sim, "--handlers", str(tmp_path), "--stuck") as terminal:
-        terminal.wait_for(lambda: has_status(terminal))
-        sim.write("a")
-        terminal.wait_for(lambda: "stuck" in terminal.shown)
-        terminal.wait_for(lambda: has_status(terminal))
-        while terminal.process.poll() is None:
-            terminal.process.send_signal(number)
-        assert terminal.end() == 128 + number
-        assert not leftovers(terminal)
-        assert terminal.screen.cursor.x == 0
-
-
-def test_an_error_stands_on_a_line_of_its_own(sim: Simulator, tmp_path: Path) -> None:
-    (tmp_path / "broken.py").write_text('"""Broken."""\ndef handle(record): 1 / 0\n')
-    options = ("--handlers", str(tmp_path), "--broken", "--on-error", "stop")
-    with watching(sim, *options) as terminal:
-        terminal.wait_for(lambda: has_status(terminal))
-        sim.write("a")
-        assert terminal.end() == 1
-        assert not leftovers(terminal)
-        assert any(line.startswith("error: handler broken failed") for line in terminal.shown)

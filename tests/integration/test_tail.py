@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.simulator import Simulator, judge
-from tests.support.program import run
 from watcher import watch
 from watcher.runtime import tail
 
@@ -42,12 +41,6 @@ def spread(sim: Simulator, count: int) -> None:
 def test_the_last_of_several_shards_are_the_last_by_time(sim: Simulator) -> None:
     spread(sim, 30)
     assert not any(judge(sim.records[-7:], see(sim, 7)))
-
-
-def test_fewer_than_asked_for_are_all_there_are(sim: Simulator) -> None:
-    assert see(sim, 7) == []
-    spread(sim, 5)
-    assert not any(judge(sim.records, see(sim, 7)))
 
 
 def test_what_comes_meanwhile_and_later_follows_once(sim: Simulator) -> None:
@@ -99,22 +92,9 @@ def test_empty_pages_before_records_are_no_end(sim: Simulator, shards: int) -> N
     assert not any(judge(sim.records[-7:], see(sim, 7)))
 
 
-def test_with_a_filter_it_is_the_last_that_match(sim: Simulator) -> None:
-    spread(sim, 40)
-    wanted = [each for each in sim.records if each.key == "key-1"]
-    assert see(sim, 3, key=["pk=key-1"]) == [each.sequence_number for each in wanted[-3:]]
-
-
 def test_a_checkpoint_that_exists_goes_before_it(sim: Simulator, tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     spread(sim, 10)
     first = see(sim, 4, checkpoint=file, max_records=1)
     rest = see(sim, 2, checkpoint=file)
     assert not any(judge(sim.records[-4:], first + rest))
-
-
-def test_the_command_line_prints_them(sim: Simulator) -> None:
-    spread(sim, 9)
-    program = run("orders", "--tail", "4", "--no-follow", "-o", "csv", env=sim.environment)
-    assert len(program.out) == 5
-    assert "Beginning with the last 4 changes" in program.err

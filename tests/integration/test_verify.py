@@ -173,13 +173,6 @@ def test_the_other_table_may_be_of_another_account_and_region(
     assert "--with-profile: it is for another table" in capsys.readouterr().err
 
 
-def test_an_archive_is_no_copy(shop: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("lake", "lake.checkpoint"):
-        Path(name).mkdir()
-    assert main(["verify", "orders", "--with", "./lake"]) == 2
-    assert "it holds changes, not items" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_finds_an_equal_copy_equal_and_a_wrong_value_wrong(
     command: str, shop: Simulator, capsys: pytest.CaptureFixture[str], tmp_path: Path

@@ -3,8 +3,6 @@
 import os
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,31 +55,6 @@ def test_a_range_of_time_ends_by_itself_and_leaves_out_what_was_made_later(
     )
     assert program.status == 0
     assert sorted(numbers(program)) == sorted(wanted)
-
-
-def test_from_the_trim_horizon_to_now_over_closed_shards(sim: Simulator) -> None:
-    for _ in range(5):
-        sim.bulk(2000, keys=50)
-        sim.rotate("all")
-        sim.split()
-    program = run(
-        *("orders", "--from", "trim-horizon", "--no-follow", "--print-json"), env=sim.environment
-    )
-    assert program.status == 0
-    assert_complete(sim, numbers(program))
-
-
-def test_latest_delivers_nothing_from_before_and_all_from_after(sim: Simulator) -> None:
-    sim.bulk(500)
-    sim.rotate("all")
-    before = {record.sequence_number for record in sim.records}
-    with Program("orders", "--print-json", env=sim.environment) as program:
-        program.wait_for_status("Watching")
-        sim.bulk(500)
-        program.wait_for_lines(500)
-        assert program.end(signal.SIGINT) == 0
-    assert not before & set(numbers(program))
-    assert len(numbers(program)) == 500
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
@@ -148,44 +121,6 @@ def test_a_clock_that_jumps_a_day_back_and_forth_changes_nothing(
         assert not any("DATA LOSS" in line for line in program.err)
         delivered += program.out
     assert not any(judge(sim.records, delivered))
-
-
-def test_max_records_is_exact_and_the_next_run_goes_on_behind_it(
-    sim: Simulator, tmp_path: Path
-) -> None:
-    sim.bulk(2500)
-    delivered: list[str] = []
-    for count in (1, 999, 1500):
-        program = run(
-            *("orders", "--from", "trim-horizon", "--print-json"),
-            *("--checkpoint", str(tmp_path / "state.json"), "--max-records", str(count)),
-            env=sim.environment,
-        )
-        assert len(program.out) == count
-        delivered += numbers(program)
-    assert_complete(sim, delivered)
-
-
-@pytest.mark.proof
-def test_a_closed_pipe_ends_the_watch_quietly(sim: Simulator) -> None:
-    sim.bulk(5000)
-    command = [sys.executable, "-m", "watcher", "orders", "--from", "trim-horizon", "--print-json"]
-    with subprocess.Popen(
-        command,
-        env={**os.environ, **sim.environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as program:
-        assert program.stdout is not None
-        assert program.stderr is not None
-        assert program.stdout.readline()
-        program.stdout.close()
-        try:
-            assert program.wait(60) == 0
-        finally:
-            program.kill()
-        assert "rror" not in program.stderr.read()
 
 
 def written(sim: Simulator) -> list[str]:
