@@ -73,13 +73,7 @@ def open_watch(
         stack.callback(start.close)
         manager = build_manager(
             options,
-            streams=resolve(
-                options.streams(named),
-                options,
-                strict=options.strict,
-                yes=options.yes,
-                on_answer=queue.wake,
-            ),
+            streams=resolve(options.streams(named), options, on_answer=queue.wake),
             handlers=handlers,
             workers=Workers(queue, start, processes=options.processes),
             store=store,
@@ -184,7 +178,6 @@ def build_dispatcher(
         shutdown=Shutdown(
             options.stop_timeout,
             stop_requested=options.stop_requested,
-            max_seconds=options.max_seconds,
             clock=clock,
         ),
         clock=clock,

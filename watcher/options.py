@@ -224,9 +224,6 @@ class WatchOptions(ReadOptions):
     max_records: Annotated[
         int | None, Opt("end after N records (those that a filter drops don't count)", "N", "start")
     ] = None
-    max_seconds: Annotated[
-        float | None, Opt("end after this time, as with SIGTERM", "SECONDS", "start")
-    ] = None
     checkpoint: Annotated[
         str | os.PathLike[str] | CheckpointStorage | None,
         Opt(
@@ -271,11 +268,6 @@ class WatchOptions(ReadOptions):
         list[str] | Iterable[str] | None,
         Opt("leave out tables with this name; repeatable", "GLOB", "tables"),
     ] = None
-    strict: Annotated[
-        bool,
-        Opt("end if any name has no stream, or any glob matches none", group="tables", negative=()),
-    ] = False
-    yes: Annotated[bool, Opt("watch more than 200 streams", group="tables", negative=())] = False
     metrics_port: Annotated[
         str | int | None,
         Opt("serve metrics, /livez and /readyz; default host 127.0.0.1", "[HOST:]PORT", "output"),
@@ -311,8 +303,6 @@ class WatchOptions(ReadOptions):
         if self.workers not in get_args(WorkerKind):
             raise UsageError("give processes or threads", "workers", repr(self.workers))
         refuse_bad_seconds("stop_timeout", self.stop_timeout)
-        if self.max_seconds is not None:
-            refuse_bad_seconds("max_seconds", self.max_seconds)
         if self.stop is not None and not callable(getattr(self.stop, "is_set", None)):
             text = "give a threading.Event, or what has its is_set()"
             raise UsageError(text, "stop", repr(self.stop))
@@ -335,7 +325,7 @@ class WatchOptions(ReadOptions):
     @property
     def is_endless(self) -> bool:
         """True if the watch goes on until it is stopped."""
-        return not self.is_bounded and self.max_records is None and self.max_seconds is None
+        return not self.is_bounded and self.max_records is None
 
     @property
     def wire_filter(self) -> "Callable[[WireRecord], bool] | None":

@@ -29,8 +29,6 @@ class ShutdownTiming:
 
     A call of the service, which no handler waits for, gets no more from the start.
     """
-    longest_alarm_seconds: float = 86_400.0
-    """The longest alarm: the system's timer is limited to some years."""
     shortest_alarm_seconds: float = 0.001
     """The shortest alarm: 0 would switch it off."""
 
@@ -66,8 +64,8 @@ class ShutdownState(Enum):
 class Shutdown:
     """The one object that knows whether a run has to stop, and how much time it has left.
 
-    `request` stops the run; so do a signal (`handle_signals`), `stop_requested` (checked by
-    `must_stop`), and the end of `max_seconds` from now. After that the run has `timeout` seconds.
+    `request` stops the run; so do a signal (`handle_signals`) and `stop_requested` (checked by
+    `must_stop`). After that the run has `timeout` seconds.
     """
 
     def __init__(
@@ -75,7 +73,6 @@ class Shutdown:
         timeout: float = math.inf,
         *,
         stop_requested: Callable[[], bool] = lambda: False,
-        max_seconds: float | None = None,
         clock: Clock = CLOCK,
     ) -> None:
         self.timeout = timeout
@@ -88,7 +85,6 @@ class Shutdown:
         self._writes_line = False
         self._stop_requested = stop_requested
         self._clock = clock
-        self._ends_at = math.inf if max_seconds is None else clock.monotonic() + max_seconds
         self._requested_at: float | None = None
         self._thread = threading.get_ident()
 
@@ -110,18 +106,13 @@ class Shutdown:
             self._requested_at = self._clock.monotonic()
 
     def must_stop(self) -> bool:
-        """Checks `stop_requested` and the clock; returns True once the run has to stop.
+        """Checks `stop_requested`; returns True once the run has to stop.
 
         Call it several times a second.
         """
-        if not self.requested and (self._stop_requested() or self.seconds_to_end <= 0):
+        if not self.requested and self._stop_requested():
             self.request()
         return self.requested
-
-    @property
-    def seconds_to_end(self) -> float:
-        """The seconds until the run stops by itself, by `max_seconds`."""
-        return self._ends_at - self._clock.monotonic()
 
     @property
     def seconds_left(self) -> float:
@@ -236,8 +227,6 @@ class _Signals:
         """Installs the handlers."""
         for each in stopping_signals():
             self._before[each] = signal.signal(each, self._on_signal)
-        if self._run.seconds_to_end < math.inf:
-            self._on_alarm(signal.SIGALRM, None)
 
     def restore(self) -> None:
         """Restores the previous handlers."""
@@ -290,15 +279,10 @@ class _Signals:
 
     def _on_alarm(self, number: int, frame: FrameType | None) -> None:
         run = self._run
-        match run.state:
-            case ShutdownState.RUNNING if run.seconds_to_end > 0:
-                self._set_alarm(min(run.seconds_to_end, SHUTDOWN_TIMING.longest_alarm_seconds))
-            case ShutdownState.RUNNING:
-                self._stop()
-            case ShutdownState.DRAINING if not run.asks_service:  # it no longer calls the service
-                self._set_alarm(run.seconds_left)
-            case _:
-                run.interrupt()
+        if run.state is ShutdownState.DRAINING and not run.asks_service:
+            self._set_alarm(run.seconds_left)  # it no longer calls the service
+        else:
+            run.interrupt()
 
 
 def _exit_daemon(number: int, frame: FrameType | None) -> None:

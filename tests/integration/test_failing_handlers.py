@@ -71,7 +71,6 @@ def test_with_a_checkpoint_a_database_that_is_away_costs_time_and_no_record(
         (["--no-follow", "--on-error", "retry:1,log"], [], "1 NOT HANDLED (see --on-error)"),
         (["--no-follow", "--on-error", "dead-letter:dead"], [], "1 dead letter"),
         (["--max-records", "20"], ["--concurrency", "2"], "1 NOT HANDLED (see --on-error)"),
-        (["--max-seconds", "5"], [], "1 NOT HANDLED (see --on-error)"),
     ],
 )
 def test_a_watch_with_an_end_goes_on_behind_a_failed_record_and_ends_with_status_1(

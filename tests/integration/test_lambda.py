@@ -107,13 +107,15 @@ def test_a_function_gets_lambdas_events_batch_by_batch(sim: Simulator, place: Pa
     assert program.out == []  # no other handler was chosen
 
 
-def test_bisecting_leaves_one_dead_letter_that_can_be_replayed(sim: Simulator, place: Path) -> None:
+def test_a_batch_that_fails_leaves_dead_letters_that_can_be_replayed(
+    sim: Simulator, place: Path
+) -> None:
     (place / "poison").write_text("k5")
-    options = ["--lambda", "app:handler", "--bisect", "--retries", "1", "--no-follow"]
+    options = ["--lambda", "app:handler", "--batch-size", "1", "--retries", "1", "--no-follow"]
     policy = ["--on-error", "dead-letter:dead.jsonl"]
     program = run(*ALL, *options, *policy, env=sim.environment, cwd=place)
     assert program.status == 1
-    assert sum("app:handler failed on record" in line for line in program.err) == 1
+    assert sum("app:handler failed on record" in line for line in program.err) == 2
     assert program.err[-1] == "Done: 8 records (8 INSERT), 1 shard, 1 dead letter"
     (letter,) = (place / "dead.jsonl").read_text().splitlines()
     assert json.loads(letter)["error"] == "ValueError: poison"

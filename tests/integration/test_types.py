@@ -58,7 +58,7 @@ def simple() -> Totals:
     watch("*", [handle], tags=["env=prod"], exclude=["*-test"], everything=True)
     watch("orders", [handle], only=["insert", "ttl"], on_stale="snapshot", on_error="retry:15m,log")
     watch("orders", [handle], key={"PK": "a"}, filters=[{"eventName": ["INSERT"]}, "total > 2"])
-    return watch("orders", [handle], checkpoint=Positions(), on_error=print, max_seconds=0.5)
+    return watch("orders", [handle], checkpoint=Positions(), on_error=print, max_records=1)
 
 
 def pulled(stream: Stream) -> Iterable[Record]:

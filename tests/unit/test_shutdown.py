@@ -48,34 +48,6 @@ def test_it_asks_whoever_else_may_stop_it() -> None:
     assert made.must_stop() and made.must_stop() and made.requested
 
 
-def test_it_stops_once_its_seconds_are_over() -> None:
-    clock = HandClock()
-    made = Shutdown(5.0, max_seconds=1.5, clock=clock)
-    clock.sleep(1.4)
-    assert not made.must_stop()
-    clock.sleep(0.1)
-    assert made.must_stop() and state(made) == "draining" and made.seconds_left == 5.0
-
-
-def test_in_the_main_thread_its_seconds_interrupt_as_a_signal_does() -> None:
-    made, before = Shutdown(0.2, max_seconds=0.1), signal.getsignal(signal.SIGALRM)
-    began = time.monotonic()
-    with made.handle_signals(made.request), pytest.raises(Overdue), made.may_interrupt():
-        time.sleep(100)
-    assert 0.3 <= time.monotonic() - began < 60
-    assert made.requested and made.signal == 0
-    assert signal.getsignal(signal.SIGALRM) is before
-
-
-def test_it_stops_by_itself_after_so_many_seconds() -> None:
-    clock = HandClock()
-    made = Shutdown(max_seconds=3.0, clock=clock)
-    clock.sleep(2.9)
-    assert not made.must_stop() and made.seconds_to_end == pytest.approx(0.1)
-    clock.sleep(0.2)
-    assert made.must_stop() and state(made) == "draining"
-
-
 def test_only_what_allows_it_is_interrupted() -> None:
     made = Shutdown(1.0)
     made.interrupt()

@@ -20,7 +20,6 @@ import pytest
 
 import watcher
 from tests.simulator import Simulator, judge
-from tests.support.program import run
 from watcher import HandlerError, Record, StreamError, UsageError, watch
 from watcher.cli import options
 from watcher.observability.watch_stats import Totals
@@ -157,37 +156,6 @@ def test_an_event_stops_it_in_any_thread(sim: Simulator, tmp_path: Path) -> None
     assert not any(judge(sim.records, seen))
 
 
-def test_after_its_seconds_the_record_in_hand_has_the_stop_timeout(
-    sim: Simulator, tmp_path: Path
-) -> None:
-    seen, file = list[str](), tmp_path / "state.json"
-    sim.write("a", 3)
-
-    def endless(record: Record) -> None:
-        seen.append(record.sequence_number)
-        time.sleep(60)
-
-    how: dict[str, Any] = {"follow": True, "checkpoint": file}
-    began = time.monotonic()
-    assert see(sim, endless, max_seconds=3, stop_timeout=0.3, **how).stopped
-    assert time.monotonic() - began < 40 and len(seen) == 1
-    again: list[str] = []
-    see(sim, lambda record: again.append(record.sequence_number), checkpoint=file)
-    assert not any(judge(sim.records, again))
-
-
-@pytest.mark.parametrize("place", ["line", "variable", "file"])
-def test_its_seconds_may_be_given_anywhere(sim: Simulator, tmp_path: Path, place: str) -> None:
-    (tmp_path / "watcher.toml").write_text("max-seconds = 0.5" if place == "file" else "")
-    variable = {"WATCHER_CONFIG": "watcher.toml"}
-    if place == "variable":
-        variable["WATCHER_MAX_SECONDS"] = "0.5"
-    words = ["--max-seconds", "0.5"] if place == "line" else []
-    program = run("orders", *words, env={**sim.environment, **variable}, cwd=tmp_path)
-    assert program.status == 0
-    assert program.err[-1].startswith("Done: 0 records")
-
-
 def test_an_observer_may_be_a_handlers_name_or_a_module(
     sim: Simulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -223,7 +191,6 @@ def test_an_observer_that_can_never_work_is_refused_at_once(observer: object, wo
     [
         ({"max_records": 0}, "max_records 0: give 1 or more"),
         ({"poll_max": 0.0}, "poll_max 0: give more than 0 seconds"),
-        ({"max_seconds": 0}, "max_seconds 0: give more than 0 seconds"),
         ({"start": "someday"}, "start: can't read 'someday'"),
         ({"on_error": "panic"}, "on_error: can't read 'panic'"),
         ({"only": "insrt"}, 'only: unknown kind "insrt"'),

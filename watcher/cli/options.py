@@ -35,7 +35,6 @@ Type: TypeAlias = Any
 
 AWS = ("region", "profile", "endpoint_url")
 FILTERS = ("filters", "key", "only", "grep")
-"""The options that say what nobody is to see."""
 
 
 class Origins(NamedTuple):

@@ -199,11 +199,10 @@ def _mirror_on_spark() -> Callable[..., int]:
 
 # What the watch can do and Spark can't, with the reason or the way round.
 _NOT_HERE = {
-    **dict.fromkeys(("max_records", "max_seconds"), "use --no-follow"),
+    "max_records": "use --no-follow",
     "until": "use query or archive, or leave --engine out",
     "tail": "use --from",
-    **dict.fromkeys(("tags", "everything", "exclude", "yes"), "name the tables, or globs of them"),
-    "strict": "on Spark, each name needs a stream anyway",
+    **dict.fromkeys(("tags", "everything", "exclude"), "name the tables, or globs of them"),
     **dict.fromkeys(
         ("snapshot", "read_limit", "snapshot_export", "on_stale"), "run it without --engine"
     ),

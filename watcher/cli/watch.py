@@ -38,7 +38,7 @@ See every change of a DynamoDB table, live and in order. To begin with:
   {PROGRAM} --help                    all that it can do
 """
 
-_ENDS = ("until", "max_records", "max_seconds")
+_ENDS = ("until", "max_records")
 """The options that give a watch an end, beside `--no-follow`."""
 
 _ENGINE = options.option(

@@ -35,8 +35,6 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds to wait for a full batch; 0: a batch ends with its page."""
     retries: int = 2
     """The number of retries of a failing batch before it is given up; -1: unlimited."""
-    bisect: bool = False
-    """True to split a failed batch in two before its retry."""
     max_age: float | None = None
     """The age in seconds from which records are given up; None: no limit."""
 
@@ -56,8 +54,8 @@ class _Batch(msgspec.Struct):
 
     since: float
     records: list[Record] = []
-    parts: list[int] = []
-    """The sizes of the next calls; the first part stands last."""
+    size: int = 0
+    """The number of records of the next call, as of its first try; 0: all there are."""
     held: bool = False
     """True from the first failed call on: only `resume` continues the batch."""
 
@@ -129,36 +127,24 @@ class Batches(Handler):
         if given_up:
             batch, count = self._batches[shard_key], len(failure.records)
             del batch.records[:count]
-            batch.parts[-1] -= count
+            batch.size -= count
         self._run(shard_key)
 
     def _run(self, shard_key: ShardKey) -> None:
-        """Calls the handler part by part until the whole batch is processed. Raises Failure."""
+        """Calls the handler until the whole batch is processed. Raises Failure."""
         batch = self._batches[shard_key]
         batch.held = True
         while batch.records:
-            if not batch.parts:
-                batch.parts.append(len(batch.records))
-            if batch.parts[-1]:
-                self._process_part(batch)
-            else:
-                batch.parts.pop()
+            batch.size = batch.size or len(batch.records)
+            records = batch.records[: batch.size]
+            self._refuse_old(records)
+            done, error = self._attempt(records)
+            del batch.records[:done]
+            batch.size -= done
+            if done < len(records):
+                retries = math.inf if self._settings.retries < 0 else self._settings.retries
+                raise Failure(records[done:], error, retries=retries)
         del self._batches[shard_key]
-
-    def _process_part(self, batch: _Batch) -> None:
-        records = batch.records[: batch.parts[-1]]
-        self._refuse_old(records)
-        done, error = self._attempt(records)
-        del batch.records[:done]
-        batch.parts[-1] -= done
-        if done == len(records):
-            return
-        is_split = self._settings.bisect and not done and len(records) > 1
-        if is_split:
-            first = len(records) // 2
-            batch.parts[-1:] = [len(records) - first, first]
-        retries = math.inf if self._settings.retries < 0 else self._settings.retries
-        raise Failure(records[done:], error, at_once=is_split, retries=retries)
 
     def _attempt(self, records: Sequence[Record]) -> tuple[int, BaseException]:
         """Returns the number of successful records, and the error of the next one."""

@@ -23,15 +23,12 @@ class Failure(Exception):
         records: Sequence[Record],
         error: BaseException,
         *,
-        at_once: bool = False,
         retries: float = 0,
         is_final: bool = False,
     ) -> None:
         super().__init__(error_text(error))
         self.records = records
         self.error = error
-        self.at_once = at_once
-        """True where the handler wants a retry now, with fewer records."""
         self.retries = retries
         """The number of retries that the handler wants before the failure policy decides."""
         self.is_final = is_final

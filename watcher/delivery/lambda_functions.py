@@ -37,7 +37,6 @@ _Retries = Annotated[
         "lambda",
     ),
 ]
-_Bisect = Annotated[bool, Opt("split a failed batch in two before trying it again", group="lambda")]
 _MaxAge = Annotated[float | None, Opt("give up records that are older", "SECONDS", "lambda")]
 
 
@@ -52,7 +51,6 @@ def lambda_function(
     batch_size: _BatchSize = 100,
     batch_window: _BatchWindow = 0.0,
     retries: _Retries = 2,
-    bisect: _Bisect = False,
     max_age: _MaxAge = None,
 ) -> "Handler":
     """Returns a handler that calls a Lambda function, `handler(event, context)`, batch by batch.
@@ -63,9 +61,7 @@ def lambda_function(
     """
     from watcher.delivery.batches import Batches, BatchSettings
 
-    settings = BatchSettings(
-        size=batch_size, window=batch_window, retries=retries, bisect=bisect, max_age=max_age
-    )
+    settings = BatchSettings(size=batch_size, window=batch_window, retries=retries, max_age=max_age)
     runtime = _runtime(handler)
     return Batches(runtime.name, runtime.call, settings)
 

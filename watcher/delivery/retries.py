@@ -40,7 +40,6 @@ class Retry(msgspec.Struct):
     alive_at: float
     """The time of the last call, or of the wait for it."""
     failures: int = 0
-    """The number of failures, without those that were retried at once."""
     tries: int = 0
     """The number of retries."""
     times_logged: int = 0
@@ -89,8 +88,6 @@ class Retries:
         return current
 
     def _pause(self, retry: Retry, failure: Failure) -> float | None:
-        if failure.at_once:
-            return 0.0
         policy = self._on_error
         if failure.is_final or (policy.is_endless and is_lasting(failure.error)):
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from watcher.aws.arns import is_stream, parse_name
 from watcher.aws.client import StreamsClient
@@ -13,7 +13,7 @@ from watcher.aws.discovery import WantedStreams
 from watcher.aws.lister import Lister
 from watcher.aws.model import Position, TrimHorizon
 from watcher.aws.tables import TableItems
-from watcher.errors import CredentialsError, ServiceError, StreamError, UsageError
+from watcher.errors import CredentialsError, ServiceError, StreamError
 from watcher.formatting import style
 from watcher.options import WatchOptions
 from watcher.pull.table_snapshot import Items
@@ -23,9 +23,6 @@ from watcher.runtime.watched_streams import WatchedStreams
 from watcher.time_machine.exports import ExportItems
 
 logger = logging.getLogger("watcher")
-
-MOST_STREAMS = 200
-"""The number of streams beyond which a watch needs `yes`."""
 
 
 class _StreamFactory:
@@ -74,15 +71,12 @@ def resolve(
     wanted: WantedStreams,
     options: WatchOptions,
     *,
-    strict: bool,
-    yes: bool,
     on_answer: Callable[[], object] = lambda: None,
 ) -> WatchedStreams:
     """Returns the streams of a watch, whose background calls call `on_answer` when answered.
 
-    A name without a stream, or a glob without a match, is an error if it is the only one or
-    `strict`; else it is logged. Raises StreamError; UsageError for more than 200 streams without
-    `yes`.
+    A name without a stream, or a glob without a match, is an error if it is the only one; else it
+    is logged. Raises StreamError.
     """
     factory = _StreamFactory(options, on_answer, several=wanted.are_several)
     found: dict[str, WatchedStream] = {}
@@ -93,7 +87,7 @@ def resolve(
         except CredentialsError:
             raise
         except StreamError as error:
-            if strict or not wanted.are_several or parse_name(name) is None:
+            if not wanted.are_several or parse_name(name) is None:
                 raise
             missing[name] = error
             continue
@@ -105,28 +99,18 @@ def resolve(
         for part in wanted.by_region()
     ]
     if discoveries:
-        arns = _matching(wanted, discoveries, strict)
-        _refuse_too_many({*found, *arns}, yes=yes)
-        for arn in arns:
+        for arn in _matching(wanted, discoveries):
             if arn not in found:
                 found[arn] = factory.make(arn)
     if not found:
         raise next(iter(missing.values()), None) or wanted.nothing_matches(wanted.globs)
     for trouble in missing.values():
         logger.error(f"{trouble}; the others are watched")
-    _refuse_too_many(found, yes=yes)
     style.show_tables(wanted.are_several, found)
     return WatchedStreams(found.values(), discoveries, missing)
 
 
-def _refuse_too_many(found: Collection[str], *, yes: bool) -> None:
-    if len(found) > MOST_STREAMS and not yes:
-        raise UsageError(f"{len(found):,} streams match: narrow that down, or add --yes")
-
-
-def _matching(
-    wanted: WantedStreams, discoveries: Sequence[StreamDiscovery], strict: bool
-) -> list[str]:
+def _matching(wanted: WantedStreams, discoveries: Sequence[StreamDiscovery]) -> list[str]:
     try:
         rows = [row for each in discoveries for row in each.list_all()]
     except ServiceError as error:
@@ -134,8 +118,6 @@ def _matching(
         raise StreamError(text, about=("endpoint_url", "region")) from error
     if rows:
         logger.info(f"Streams that match {' or '.join(map(repr, wanted.globs))}: {len(rows):,}")
-    if strict:
-        wanted.refuse_without_match(rows)
     for glob in wanted.unmatched(rows) if rows or wanted.names else ():
         logger.warning(f"No table with a stream matches {glob!r} now; one that comes is watched")
     return [row.arn for row in rows]

@@ -226,8 +226,8 @@ def test_two_names_for_one_checkpoint_are_refused(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("1.5m", 90), ("2h", 7200), ("5", 5)])
 def test_seconds_may_have_a_unit(text: str, seconds: float) -> None:
-    line = CommandLine("watch", ["orders", "--max-seconds", text])
-    assert Invocation(line).values["max_seconds"] == seconds
+    line = CommandLine("watch", ["orders", "--stop-timeout", text])
+    assert Invocation(line).values["stop_timeout"] == seconds
 
 
 def test_a_template_that_shows_nothing_of_a_change_is_refused() -> None:

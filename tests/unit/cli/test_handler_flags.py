@@ -101,9 +101,9 @@ def test_a_short_name_is_that_of_the_help(folder: Path) -> None:
 
 
 def test_a_setting_of_lambda_that_changes_nothing_needs_no_function(folder: Path) -> None:
-    assert names("-ps", "--no-bisect") == ["--print-summary"]
-    with pytest.raises(UsageError, match="--bisect is a setting of --lambda: give the function"):
-        names("-ps", "--bisect")
+    assert names("-ps", "--retries", "2") == ["--print-summary"]
+    with pytest.raises(UsageError, match="--retries is a setting of --lambda: give the function"):
+        names("-ps", "--retries", "3")
 
 
 @pytest.mark.parametrize(

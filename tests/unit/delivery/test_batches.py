@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 
 from tests.support.hand_clock import HandClock
-from tests.support.play import Memory, Play, PlayedService, page
-from tests.support.wire import FIRST, shard_key
+from tests.support.wire import shard_key
 from watcher import Record
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.batches import Batches, BatchSettings
@@ -150,17 +149,6 @@ def test_partial_failures_go_on_from_the_first_that_failed() -> None:
     assert made.given_up == [[7, 8]]
 
 
-def test_bisecting_finds_the_one_bad_record() -> None:
-    function = Function(bad(6))
-    made = Batched(function, bisect=True, retries=1)
-    made.add(*range(1, 9))
-    made.page_end()
-    assert made.given_up == [[6]]
-    well = [number for numbers in function.calls if 6 not in numbers for number in numbers]
-    assert well == [1, 2, 3, 4, 5, 7, 8]
-    assert function.calls.count([6]) == 2  # splitting doesn't count as a retry
-
-
 def test_records_that_are_too_old_are_given_up_unseen() -> None:
     function, clock = Function(), HandClock()
     made = Batched(function, clock, max_age=60.0)
@@ -206,10 +194,9 @@ OUTCOMES = st.lists(st.none() | st.integers(0, 5), max_size=30)
     OUTCOMES,
     st.integers(1, 5),
     st.integers(0, 2),
-    st.booleans(),
 )
 def test_each_record_goes_well_or_is_given_up_once_and_in_order(
-    shards: list[str], outcomes: list[int | None], size: int, retries: int, bisect: bool
+    shards: list[str], outcomes: list[int | None], size: int, retries: int
 ) -> None:
     well: list[int] = []
 
@@ -220,7 +207,7 @@ def test_each_record_goes_well_or_is_given_up_once_and_in_order(
         well.extend(numbers[:outcome])
         return min(outcome, len(numbers))
 
-    made = Batched(Function(call), size=size, retries=retries, bisect=bisect)
+    made = Batched(Function(call), size=size, retries=retries)
     settled: dict[str, list[int]] = {"a": [], "b": []}
     for number, shard in enumerate(shards):
         made.add(number, shard=shard)
@@ -288,36 +275,3 @@ def test_the_checkpoint_is_saved_before_a_retry_and_the_end_of_the_watch_leaves_
     assert caplog.messages[1:] == [
         "handler f has not processed 2 records of s; a checkpoint stays before them"
     ]
-
-
-@pytest.mark.parametrize(
-    ("poison", "ends_with", "before", "after"),
-    [
-        (3, "1-4", ["1-8", "1-4"], ["1-8"]),
-        (7, "1-4", ["1-8", "1-4", "5-8"], ["5-8"]),
-        (7, "5-8", ["1-8", "1-4", "5-8"], ["5-8"]),
-        (7, "5-6", ["1-8", "1-4", "5-8", "5-6", "7-8"], ["7-8"]),
-    ],
-)
-def test_a_watch_that_ends_in_the_middle_of_bisecting_begins_behind_what_went_well(
-    poison: int, ends_with: str, before: list[str], after: list[str]
-) -> None:
-    """The halves are forgotten: what is left is one batch, whose failures are counted anew."""
-    store, plays, calls = Memory(), list[Play](), list[str]()
-
-    def function(records: Sequence[Record]) -> int:
-        first, last = (int(records[at].sequence_number) - FIRST for at in (0, -1))
-        calls.append(f"{first}-{last}")
-        if len(plays) == 1 and calls[-1] == ends_with:
-            plays[0].manager.stop()
-        if len(plays) == 1 and first <= poison <= last:
-            raise ValueError("poison")
-        return len(records)
-
-    for first in 1, int(after[0].partition("-")[0]):
-        service = PlayedService(HandClock())
-        service.add("a")
-        observer = Batches("f", function, BatchSettings(bisect=True, retries=1))
-        plays.append(Play(observer, service=service, store=store))
-        plays[-1].run(("a", page(*range(first, 9))), 1.0)
-    assert calls == before + after

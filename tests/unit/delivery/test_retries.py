@@ -147,8 +147,7 @@ def test_a_span_ends_with_a_last_try_and_the_record_is_given_up(policy: str) -> 
     assert away.called[-1] == pytest.approx(180.0), "each record has its own"
 
 
-@pytest.mark.parametrize("bisect", [False, True])
-def test_a_batch_is_tried_again_for_ever_behind_its_own_retries(bisect: bool) -> None:
+def test_a_batch_is_tried_again_for_ever_behind_its_own_retries() -> None:
     clock, seen, poison = HandClock(), list[str](), record(2).sequence_number
 
     def call(records: Sequence[Record]) -> int:
@@ -157,7 +156,7 @@ def test_a_batch_is_tried_again_for_ever_behind_its_own_retries(bisect: bool) ->
         seen.extend(each.sequence_number for each in records)
         return len(records)
 
-    settings = BatchSettings(size=4, retries=2, bisect=bisect)
+    settings = BatchSettings(size=4, retries=2)
     made = dispatcher([Batches("batch", call, settings, clock)], "retry", clock)
     for number in range(4):
         made.deliver(record(number))
