@@ -1,17 +1,15 @@
 """The server: TLS (and plain HTTP for the machines' own endpoints), and where each request goes."""
 
 import json
-import ssl
 import tempfile
-import threading
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from tests.simulator import Simulator
+from tests.support.http_server import Answered, Asked, PlayedServer
 
 from .accounts import Accounts, Answer
 from .certificates import inspected
@@ -45,13 +43,9 @@ class FakeAWS:
         self.reset()
         self._folder = tempfile.TemporaryDirectory()
         context, self.ca_file = inspected(Path(self._folder.name))
-        self._servers = [_Server(self, context), _Server(self, None)]
+        self._servers = [PlayedServer(self._answer, tls=tls) for tls in (context, None)]
         self.url = f"https://localhost:{self._servers[0].server_port}"
-        self.plain_url = f"http://127.0.0.1:{self._servers[1].server_port}"
-        self._threads = [
-            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-            for server in self._servers
-        ]
+        self.plain_url = self._servers[1].url
 
     def reset(self) -> None:
         """Another account and another table, of which nothing was asked."""
@@ -60,8 +54,8 @@ class FakeAWS:
         self.requests: list[Seen] = []
 
     def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
+        for server in self._servers:
+            server.__enter__()
         return self
 
     def __exit__(
@@ -71,8 +65,7 @@ class FakeAWS:
         trace: TracebackType | None,
     ) -> None:
         for server in self._servers:
-            server.shutdown()
-            server.server_close()
+            server.__exit__(kind, error, trace)
         self._folder.cleanup()
 
     @property
@@ -98,6 +91,13 @@ class FakeAWS:
         """The access keys that have signed calls of an operation, and were let through."""
         with self.accounts.lock:
             return {s.key for s in self.requests if s.operation == operation and not s.refused}
+
+    def _answer(self, asked: Asked) -> Answered:
+        parts = urlsplit(asked.path)
+        request = Request(asked.method, parts.path, parts.query, asked.headers, asked.body)
+        answer = self.answer(request)
+        date = format_datetime(self.accounts.now(), usegmt=True)
+        return Answered(answer.status, answer.body, {"Date": date, "Content-Type": answer.kind})
 
     def answer(self, request: Request) -> Answer:
         """What comes of any request."""
@@ -138,45 +138,3 @@ class FakeAWS:
         with self.accounts.lock:
             self.requests.append(seen)
         return answer
-
-
-class _Server(ThreadingHTTPServer):
-    """One port of it."""
-
-    daemon_threads = True
-    request_queue_size = 256
-
-    def __init__(self, aws: FakeAWS, context: ssl.SSLContext | None) -> None:
-        self.aws = aws
-        super().__init__(("127.0.0.1", 0), _Handler)
-        if context is not None:
-            self.socket = context.wrap_socket(
-                self.socket, server_side=True, do_handshake_on_connect=False
-            )
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that has gone, or does not trust us, is no news."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """A connection, whose requests are all answered in the same way."""
-
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1
-    server: _Server
-
-    def _answer(self) -> None:
-        length = int(self.headers.get("content-length", 0))
-        parts = urlsplit(self.path)
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        request = Request(self.command, parts.path, parts.query, headers, self.rfile.read(length))
-        answer = self.server.aws.answer(request)
-        self.send_response_only(answer.status)
-        self.send_header("Date", format_datetime(self.server.aws.accounts.now(), usegmt=True))
-        self.send_header("Content-Type", answer.kind)
-        self.send_header("Content-Length", str(len(answer.body)))
-        self.end_headers()
-        self.wfile.write(answer.body)
-
-    do_GET = do_POST = do_PUT = _answer

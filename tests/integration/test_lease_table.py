@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
 
 import pytest
 
+from tests.simulator import Simulator
 from tests.support.dynamodb_local import DynamoDBLocal
 from tests.support.moto_server import patient_leases as patient_leases
 from watcher import watch
@@ -105,51 +100,14 @@ def test_whether_the_table_itself_has_answered_is_told(table: LeaseTable) -> Non
     assert not unanswered.value.answered
 
 
-DENIED = {
-    "__type": "com.amazon.coral.service#AccessDeniedException",
-    "message": "User: x is not authorized",
-}
-
-
-@contextmanager
-def answering(error: dict[str, Any]) -> Iterator[str]:
-    """A DynamoDB that answers every call with this error."""
-
-    class Refusing(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            body = json.dumps(error).encode()
-            self.send_response(400)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *_: object) -> None:  # noqa: A002
-            """Not on the test's output."""
-
-    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 def test_a_table_without_permission_is_said_with_the_action_that_is_missing(
-    dynamodb_local: DynamoDBLocal, monkeypatch: pytest.MonkeyPatch
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in dynamodb_local.environment.items():
+    for name, value in simulator.environment.items():
         monkeypatch.setenv(name, value)
-    dynamodb_local.create_table("denied")
-    with answering(DENIED) as url:
-        # The table's endpoint is another one than the stream's.
-        monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", url)
-        arn = dynamodb_local.client("dynamodbstreams").list_streams(TableName="denied")
-        stream = arn["Streams"][0]["StreamArn"]
-        with pytest.raises(UsageError) as told:
-            watch(stream, [print], checkpoint="dynamodb://positions/orders", follow=False)
+    simulator.set_faults(auth_error="AccessDeniedException", auth_operations=("GetItem",))
+    with pytest.raises(UsageError) as told:
+        watch("orders", [print], checkpoint="dynamodb://positions/orders", follow=False)
     text = str(told.value)
     assert text.startswith("checkpoint dynamodb://positions/orders: no permission (")
     assert text.endswith("; the role needs dynamodb:GetItem on positions")

@@ -28,8 +28,8 @@ from tests.simulator.model import compact
 from tests.support import trails
 from tests.support.hand_clock import HandClock
 from tests.support.hostile_text import HOSTILE, refuse_steering
+from tests.support.http_server import PlayedServer
 from tests.support.program import ROOT, run, run_on_a_terminal
-from tests.support.receiver import Receiver
 from tests.support.secret import BY_VALUE, EVERYTHING, KEY, NUMBER, SECRET, refuse_traces
 from tests.support.secret import secret_item as secret
 from tests.support.terminal import Terminal
@@ -155,14 +155,14 @@ def sim() -> Iterator[Simulator]:
 
 
 @pytest.fixture(scope="module")
-def webhook() -> Iterator[Receiver]:
-    with Receiver() as receiver:
-        yield receiver
+def webhook() -> Iterator[PlayedServer]:
+    with PlayedServer() as server:
+        yield server
 
 
 @pytest.fixture
 def there(
-    sim: Simulator, webhook: Receiver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    sim: Simulator, webhook: PlayedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Simulator:
     monkeypatch.setattr("watcher.time_machine.sources.CLOCK", HandClock())
     monkeypatch.chdir(tmp_path)
@@ -176,11 +176,11 @@ def there(
     deliver(tmp_path, sim.now - 500, trails.put(sim.now - 600, key=key, by=role("api", "i-1")))
     changed = {"pk": f"other{HASH}", "aa": "s", "v": 7}
     Path("copy.jsonl").write_text(json.dumps(changed) + "\n")
-    webhook.bodies.clear()
+    webhook.asked.clear()
     return sim
 
 
-def words_of(command: str, sim: Simulator, webhook: Receiver) -> list[str]:
+def words_of(command: str, sim: Simulator, webhook: PlayedServer) -> list[str]:
     if "RAW" in command:
         raw = run(*shlex.split(ALL), "--print-json", env={}).out
         Path("raw.in").write_text("\n".join(raw) + "\n")
@@ -189,7 +189,7 @@ def words_of(command: str, sim: Simulator, webhook: Receiver) -> list[str]:
     return [given.get(word, word) for word in shlex.split(command)]
 
 
-def written(webhook: Receiver) -> Iterator[bytes]:
+def written(webhook: PlayedServer) -> Iterator[bytes]:
     """What a command has written elsewhere than to standard output."""
     for path in sorted(Path().glob("out.*")):
         yield path.read_bytes()
@@ -197,13 +197,13 @@ def written(webhook: Receiver) -> Iterator[bytes]:
             with closing(sqlite3.connect(path)) as database:
                 yield "\n".join(map(str, database.execute("SELECT * FROM changes"))).encode()
         path.unlink()
-    yield from webhook.bodies
-    webhook.bodies.clear()
+    yield from (each.body for each in webhook.asked)
+    webhook.asked.clear()
 
 
 @pytest.mark.parametrize("command", TABLE, ids=lambda each: ascii(each)[1:70])
 def test_an_item_is_shown_as_it_is_steers_nothing_and_is_redacted(
-    command: str, there: Simulator, webhook: Receiver
+    command: str, there: Simulator, webhook: PlayedServer
 ) -> None:
     shown, words = TABLE[command], words_of(command, there, webhook)
     status, out, err = run_on_a_terminal(*words, env={})
@@ -227,14 +227,14 @@ def test_every_handler_there_is_was_tried() -> None:
     assert set(handler_modules.find()) - tried == {"kafka", "sqs"}
 
 
-def test_rules_by_value_hide_it_everywhere(there: Simulator, webhook: Receiver) -> None:
+def test_rules_by_value_hide_it_everywhere(there: Simulator, webhook: PlayedServer) -> None:
     for command in (f"{ALL} --print-json --sqlite out.db", f"history orders {ITEM} -o json"):
         ran = run(*shlex.split(command), *BY_VALUE, env={})
         assert ran.status == 0 and "seen-2" in "\n".join(ran.out), ran.err
         refuse_traces("\n".join(ran.out + ran.err).encode(), *written(webhook))
 
 
-def test_a_pipe_gets_it_as_it_is(there: Simulator, webhook: Receiver) -> None:
+def test_a_pipe_gets_it_as_it_is(there: Simulator, webhook: PlayedServer) -> None:
     def piped(command: str) -> str:
         return "\n".join(run(*words_of(command, there, webhook), env={}).out)
 

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import fnmatch
 import json
-import threading
 from collections.abc import Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
 import urllib3
 
+from tests.support.http_server import Answered, Asked, PlayedServer
+
 _ACCOUNT = "arn:aws:{}:us-east-1:123456789012:{}"
 _JSON = {"Content-Type": "application/x-amz-json-1.0"}
+_OURS = ("content-length", "transfer-encoding", "connection")
 _OF_S3 = {"PUT": "s3:PutObject", "GET": "s3:GetObject", "DELETE": "s3:DeleteObject"}
 
 
-class GuardedEndpoint(ThreadingHTTPServer):
+class GuardedEndpoint(PlayedServer):
     """Counts the calls of every process that is sent here; refuses those that are not allowed."""
 
-    daemon_threads = True
-
     def __init__(self, dynamodb: str, others: str = "") -> None:
-        super().__init__(("127.0.0.1", 0), _Call)
+        super().__init__(self._answer)
         self.places = {"dynamodb": dynamodb}
         self.others = others
         self.statements: Sequence[Mapping[str, Any]] = []
@@ -32,20 +31,9 @@ class GuardedEndpoint(ThreadingHTTPServer):
         self.called: set[str] = set()
         self.refused: set[tuple[str, str]] = set()
         self.http = urllib3.PoolManager(retries=False, maxsize=32)
-        self._thread = threading.Thread(target=self.serve_forever, args=(0.01,))
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-    def __enter__(self) -> GuardedEndpoint:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self._thread.join()
-        self.server_close()
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         self.http.clear()
 
     def allows(self, action: str, resource: str) -> bool:
@@ -58,45 +46,24 @@ class GuardedEndpoint(ThreadingHTTPServer):
         self.refused.add((action, resource))
         return False
 
-
-class _Call(BaseHTTPRequestHandler):
-    server: GuardedEndpoint
-    protocol_version = "HTTP/1.1"
-
-    def answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        action, resource = _asked(self.command, self.path, self.headers.get("X-Amz-Target"), body)
-        if not self.server.allows(action, resource):
+    def _answer(self, asked: Asked) -> Answered:
+        target = asked.headers.get("x-amz-target")
+        action, resource = _asked(asked.method, asked.path, target, asked.body)
+        if not self.allows(action, resource):
             error = {"__type": "com.amazon#AccessDeniedException", "message": f"no {action}"}
-            self._reply(400, _JSON, json.dumps(error))
-            return
-        if action in self.server.answers:
-            self._reply(200, _JSON, json.dumps(self.server.answers[action]))
-            return
-        place = self.server.places.get(action.partition(":")[0], self.server.others)
-        answer = self.server.http.request(
-            self.command,
-            place + self.path,
-            body=body,
-            headers={**self.headers, "Host": urlsplit(place).netloc},
+            return Answered(400, json.dumps(error).encode(), _JSON)
+        if action in self.answers:
+            return Answered(200, json.dumps(self.answers[action]).encode(), _JSON)
+        place = self.places.get(action.partition(":")[0], self.others)
+        answer = self.http.request(
+            asked.method,
+            place + asked.path,
+            body=asked.body,
+            headers={**asked.headers, "host": urlsplit(place).netloc},
             decode_content=False,
         )
-        self._reply(answer.status, answer.headers, answer.data)
-
-    do_POST = do_GET = do_PUT = do_DELETE = answer
-
-    def _reply(self, status: int, headers: Mapping[str, str], body: bytes | str) -> None:
-        data = body.encode() if isinstance(body, str) else body
-        self.send_response_only(status)
-        for name, value in headers.items():
-            if name.lower() not in ("content-length", "transfer-encoding", "connection"):
-                self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *arguments: Any) -> None:
-        pass
+        kept = {name: text for name, text in answer.headers.items() if name.lower() not in _OURS}
+        return Answered(answer.status, answer.data, kept)
 
 
 def _asked(method: str, path: str, target: str | None, body: bytes) -> tuple[str, str]:

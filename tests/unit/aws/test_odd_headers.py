@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import http.server
-import threading
+import itertools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.http_server import Answered, PlayedServer
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_loop, for_worker
 from watcher.aws.counters import Counters
@@ -46,41 +45,17 @@ def test_any_date_is_a_time_that_can_be_counted_with(date: str) -> None:
     assert abs(time - datetime.now(UTC)) < timedelta(days=366 * 21)
 
 
-class _Odd(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    status = 200
-    body = b""
-    endless = False
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(self.status, "")
-        if self.endless:
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
-            with contextlib.suppress(OSError):
-                while True:
-                    self.wfile.write(b"100000\r\n" + b" " * 1024**2 + b"\r\n")
-            self.close_connection = True
-            return
-        self.send_header("Content-Type", "application/x-amz-json-1.0")
-        self.send_header("Content-Length", str(len(self.body)))
-        self.end_headers()
-        self.wfile.write(self.body)
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
 @pytest.fixture
-def endpoint() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Odd)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def server() -> Iterator[PlayedServer]:
+    with PlayedServer() as played:
+        yield played
+
+
+def say(server: PlayedServer, status: int, body: bytes | Iterable[bytes]) -> AwsConfig:
+    """What it answers from now on; the way to it."""
+    kind = {"Content-Type": "application/x-amz-json-1.0"}
+    server.answer = lambda asked: Answered(status, body, kind)
+    return AwsConfig("us-east-1", endpoint_url=server.url)
 
 
 @pytest.mark.parametrize("status", [200, 400, 500])
@@ -93,13 +68,9 @@ def endpoint() -> Iterator[str]:
     ],
 )
 def test_bodies_in_no_encoding_are_errors_of_ours(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch, status: int, body: bytes
+    server: PlayedServer, status: int, body: bytes
 ) -> None:
-    monkeypatch.setattr(_Odd, "status", status)
-    monkeypatch.setattr(_Odd, "body", body)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
-    connection = AwsConfig("us-east-1", endpoint_url=endpoint)
+    connection = say(server, status, body)
     loop, worker = for_loop(connection, ARN, Counters()), for_worker(connection, ARN)
     calls: list[Callable[[], object]] = [
         lambda: loop.list_shards(ARN),
@@ -119,11 +90,9 @@ def test_bodies_in_no_encoding_are_errors_of_ours(
 
 @pytest.mark.parametrize("status", [200, 400])
 def test_an_error_that_nobody_holds_is_gone_and_its_connection_with_it(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch, status: int
+    server: PlayedServer, status: int
 ) -> None:
-    monkeypatch.setattr(_Odd, "status", status)
-    monkeypatch.setattr(_Odd, "body", b"\xff")
-    client = for_worker(AwsConfig("us-east-1", endpoint_url=endpoint), ARN)
+    client = for_worker(say(server, status, b"\xff"), ARN)
     calls: list[Callable[[], object]] = [
         lambda: list(client.list_streams()),  # through botocore, in a thread
         lambda: client.get_iterator(ARN, "shardId-1", TrimHorizon()),
@@ -137,12 +106,8 @@ def test_an_error_that_nobody_holds_is_gone_and_its_connection_with_it(
 
 
 @pytest.mark.parametrize("read_by", ["shortcut", "botocore"])
-def test_an_answer_without_an_end_is_left_after_64_mb(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch, read_by: str
-) -> None:
-    monkeypatch.setattr(_Odd, "endless", True)
-    connection = AwsConfig("us-east-1", endpoint_url=endpoint)
-    client = for_worker(connection, ARN)
+def test_an_answer_without_an_end_is_left_after_64_mb(server: PlayedServer, read_by: str) -> None:
+    client = for_worker(say(server, 200, itertools.repeat(b" " * 1024**2)), ARN)
     if read_by == "botocore":
         client.shortcut = None
     with pytest.raises(UnexpectedAnswerError, match="GetRecords: an answer of more than 64 MB"):
@@ -155,21 +120,18 @@ def test_an_answer_without_an_end_is_left_after_64_mb(
 @pytest.mark.parametrize("status", [301, 307, 206])
 @pytest.mark.parametrize("body", [b"", b'{"Records":[]}'])
 def test_a_status_that_the_service_never_answers_is_named(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch, status: int, body: bytes
+    server: PlayedServer, status: int, body: bytes
 ) -> None:
-    monkeypatch.setattr(_Odd, "status", status)
-    monkeypatch.setattr(_Odd, "body", body)
-    client = for_worker(AwsConfig("us-east-1", endpoint_url=endpoint), ARN)
+    client = for_worker(say(server, status, body), ARN)
     with pytest.raises(WatcherError, match=f"GetRecords.* HTTP {status} with .* or a proxy"):
         client.get_records("iterator")
     client.close()
 
 
 def test_an_emulators_short_number_goes_to_the_service_also_through_botocore(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch
+    server: PlayedServer,
 ) -> None:
-    monkeypatch.setattr(_Odd, "body", b'{"ShardIterator":"next"}')
-    client = for_worker(AwsConfig("us-east-1", endpoint_url=endpoint), ARN)
+    client = for_worker(say(server, 200, b'{"ShardIterator":"next"}'), ARN)
     client.shortcut = None
     assert client.get_iterator(ARN, "shardId-1", AfterSequence("4"))[0] == "next"
     client.close()

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-import threading
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
+from tests.support.http_server import Answered, Asked, PlayedServer
 from tests.support.wire import FIRST, record, wire
 from watcher import Record
 from watcher.cli import main
@@ -51,60 +50,39 @@ def item(number: int, key: str, value: str, table: str = "orders") -> Record:
 HANGS_UP = 0
 
 
-class Receiver(ThreadingHTTPServer):
-    """Answers what it is told to, and keeps what it gets."""
+class Receiver(PlayedServer):
+    """Answers with the statuses that it is told to, then with 204."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Post)
-        self.got: list[tuple[dict[str, str], Any]] = []
+        super().__init__(self._next)
         self.answers: list[int] = []
+
+    def _next(self, asked: Asked) -> Answered:
+        status = self.answers.pop(0) if self.answers else 204
+        return Answered(status, f"Cannot POST {asked.path}".encode() if status >= 400 else b"")
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/changes?x=1"
+        return f"{super().url}/changes?x=1"
 
-
-class Post(BaseHTTPRequestHandler):
-    server: Receiver
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.got.append((dict(self.headers), body))
-        answer = self.server.answers.pop(0) if self.server.answers else 204
-        if answer == HANGS_UP:
-            self.close_connection = True
-            return
-        self.send_response(answer)
-        text = f"Cannot POST {self.path}".encode() if answer >= 400 else b""
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, *arguments: Any) -> None:
-        pass
+    @property
+    def keys(self) -> list[str]:
+        return [each.headers["idempotency-key"] for each in self.asked]
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     with Receiver() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+        yield server
 
 
 def test_a_webhook_gets_each_change_and_can_tell_what_comes_again(receiver: Receiver) -> None:
     receiver.answers = [200, 503, 429, 200]
     url = receiver.url.replace("//", "//user:secret@")
     assert deliver(load("webhook", url), [1, 2], "retry:3").failures == 0
-    keys = [headers["Idempotency-Key"] for headers, _ in receiver.got]
-    assert keys == [f"shard-0:{FIRST + n}" for n in (1, 2, 2, 2)]
-    headers, body = receiver.got[0]
-    assert headers["Content-Type"] == "application/json"
+    assert receiver.keys == [f"shard-0:{FIRST + n}" for n in (1, 2, 2, 2)]
+    headers, body = receiver.asked[0].headers, json.loads(receiver.asked[0].body)
+    assert headers["content-type"] == "application/json"
     assert headers["authorization"] == "Basic dXNlcjpzZWNyZXQ="
     assert body["eventName"] == "MODIFY" and body["sequenceNumber"] == str(FIRST + 1)
 
@@ -118,7 +96,7 @@ def test_a_webhooks_password_is_what_its_url_means(
 ) -> None:
     """As curl sends it: an @ can stand in a URL's password only as %40."""
     deliver(load("webhook", receiver.url.replace("//", f"//{written}@")), [1])
-    headers, _ = receiver.got[0]
+    headers = receiver.asked[0].headers
     assert b64decode(headers["authorization"].removeprefix("Basic ")).decode() == meant
 
 
@@ -128,7 +106,7 @@ def test_a_webhook_is_told_of_no_two_items_that_they_are_the_same(receiver: Rece
     for each in (item(1, "a", "x"), item(1, "a", "x", "users"), item(1, "b", "x")):
         made.deliver(each)
     made.close()
-    keys = [headers["Idempotency-Key"] for headers, _ in receiver.got]
+    keys = receiver.keys
     assert len(keys) == 4 and len(set(keys)) == 3 and keys[0] == keys[1]
 
 
@@ -165,8 +143,7 @@ def test_a_connection_that_a_webhook_has_closed_meanwhile_loses_no_change(
 ) -> None:
     receiver.answers = [200, HANGS_UP, 200, HANGS_UP, HANGS_UP]
     assert deliver(load("webhook", receiver.url), [1, 2, 3]).failures == 1
-    keys = [headers["Idempotency-Key"] for headers, _ in receiver.got]
-    assert keys == [f"shard-0:{FIRST + n}" for n in (1, 2, 2, 3, 3)]
+    assert receiver.keys == [f"shard-0:{FIRST + n}" for n in (1, 2, 2, 3, 3)]
 
 
 @pytest.mark.parametrize("url", ["", "example.com", "ftp://example.com", "http://"])
