@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from watcher.observability.watch_stats import Totals
     from watcher.pull.ranges import read_range
     from watcher.records.diff import ABSENT
-    from watcher.records.record import Record, as_model
+    from watcher.records.record import Record
     from watcher.stream import Stream
     from watcher.time_machine.as_of import ItemsAsOf, as_of
     from watcher.time_machine.history import History, history
@@ -44,7 +44,6 @@ __all__ = [
     "UsageError",
     "Watch",
     "WatcherError",
-    "as_model",
     "as_of",
     "history",
     "lambda_function",
@@ -69,7 +68,6 @@ _PLACES = {
     "UsageError": "errors",
     "Watch": "watching",
     "WatcherError": "errors",
-    "as_model": "records.record",
     "as_of": "time_machine.as_of",
     "history": "time_machine.history",
     "lambda_function": "delivery.lambda_functions",

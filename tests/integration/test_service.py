@@ -123,11 +123,6 @@ def test_jupyter_takes_a_cell_that_follows_and_one_that_watches(place: Path) -> 
     assert len(watched.splitlines()) == 7
 
 
-def test_a_model_is_made_of_an_item(place: Path) -> None:
-    pytest.importorskip("pydantic")
-    assert run("models.py").startswith("pk='a' v=Decimal(")
-
-
 def test_the_command_keeps_the_changes_in_sqlite(place: Path) -> None:
     (command,) = re.findall(r"^\$ python (.* --sqlite .*)", PAGE, re.MULTILINE)
     run(*command.split())

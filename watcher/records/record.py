@@ -27,10 +27,7 @@ from typing import (
     Final,
     Never,
     Protocol,
-    Self,
     TypeAlias,
-    TypeVar,
-    overload,
 )
 
 import msgspec
@@ -497,43 +494,3 @@ class Record(_LazyDict):
 
 def _native_if_any(value: WireValue | Absent) -> NativeValue:
     return ABSENT if isinstance(value, Absent) else native(value)
-
-
-class _HasModelValidate(Protocol):
-    @classmethod
-    def model_validate(cls, obj: object) -> Self:
-        """Makes a model of plain values."""
-
-
-_Model = TypeVar("_Model", bound=_HasModelValidate)
-
-
-@overload
-def as_model(item: None, model: type[_Model]) -> None: ...
-
-
-@overload
-def as_model(item: NativeItem, model: type[_Model]) -> _Model: ...
-
-
-def as_model(item: NativeItem | None, model: type[_Model]) -> _Model | None:
-    """Converts an item (`record.new`, `record.old`, `record.key`) to a model; None stays None.
-
-    The model gets numbers as Decimal and binary values as bytes. Raises the model's own error for
-    an item that doesn't fit it.
-    """
-    made: _Model | None = None if item is None else model.model_validate(_plain(item))
-    return made
-
-
-def _plain(value: object) -> object:
-    match value:
-        case Mapping():
-            return {name: _plain(part) for name, part in value.items()}
-        case list():
-            return [_plain(part) for part in value]
-        case set():
-            return {_plain(part) for part in value}
-        case _:
-            binary = binary_of(value)
-            return value if binary is None else binary
