@@ -104,18 +104,15 @@ class ObjectsClient:
                 return None
             raise to_watcher_error(error) from error
 
-    def entries(self, url: str, after: str = "") -> Iterator[tuple[str, bool]]:
+    def entries(self, url: str) -> Iterator[tuple[str, bool]]:
         """Yields the names below a prefix, in order, each with True if it is a prefix itself.
 
-        Begins behind the name `after`. Raises FileNotFoundError, UsageError, StreamError.
+        Raises FileNotFoundError, UsageError, StreamError.
         """
         bucket, _, prefix = url.removeprefix(SCHEME).rstrip("/").partition("/")
         prefix = f"{prefix}/" if prefix else ""
         pages = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=bucket,
-            Prefix=prefix,
-            Delimiter="/",
-            **{"StartAfter": prefix + after} if after else {},
+            Bucket=bucket, Prefix=prefix, Delimiter="/"
         )
         try:
             for page in pages:

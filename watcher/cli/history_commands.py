@@ -348,8 +348,8 @@ def _count(
     made.callers = callers
     made.add(records)
     if trail is not None and callers is not None:
-        reading = trail.read(callers)
-        made.name_callers(lambda change: callers.answer(change, reading.incomplete))
+        trail.read(callers)
+        made.name_callers()
     rows = made.rows(top)
     _print_counts(made.by, rows, output)
     left = f", of {len(made)} rows the {len(rows)} largest" * (len(rows) < len(made))

@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -38,6 +38,8 @@ from watcher.records.diff import number_text
 from watcher.records.record import Record
 from watcher.time_machine.item_keys import Identity, identity
 
+logger = logging.getLogger("watcher")
+
 APART: Final = int(CLOCKS_APART.total_seconds())
 """The most seconds between a change's time and its call's, both cut to the second."""
 TTL: Final = Caller("time-to-live")
@@ -45,14 +47,8 @@ REDACTED: Final = "the trail does not tell which keys the call wrote"
 TOO_FEW: Final = "there are more changes then than calls that the trail has"
 AT_THE_EDGE: Final = "the call may have made a change just outside --from and --until"
 NO_CALL: Final = "the trail has no call that wrote this key then"
-NO_CALLS: Final = "the trail has no call that writes to this table"
-ADDED_LATER: Final = "it was made after the trail was read"
-MAY_BE: Final = "may be"
-UNKNOWN: Final = "(unknown)"
 # A user agent's first product: `Boto3/1.43.2 md/…`, `[aws-cli/2.1 …]`.
 _PROGRAM: Final = re.compile(r"\[?([^\s/\]]+)")
-Incomplete: TypeAlias = Callable[[int], str]
-"""Returns why a trail may lack calls of a second (epoch); "" where it has them all."""
 _keys: Final = msgspec.json.Decoder(dict[str, dict[str, str]])
 
 
@@ -83,20 +79,14 @@ class Answer(msgspec.Struct, frozen=True):
         names = [each.name for each in self.callers]
         if len(names) > len({*names}):  # of several accounts
             names = [f"{each.account}:{each.name}" for each in self.callers]
-        texts = " or ".join(map(printable, names))
-        return f"{MAY_BE} {texts}" if self.certainty is Certainty.MAY_BE else texts or UNKNOWN
+        may_be = "may be " if self.certainty is Certainty.MAY_BE else ""
+        return may_be + (" or ".join(map(printable, names)) or "(unknown)")
 
     def text(self, account: str = "") -> str:
         """Returns a line for people, which names the account of callers outside `account`."""
-        texts = [_caller_text(each, account) for each in self.callers]
-        match self.certainty:
-            case Certainty.CERTAIN:
-                return f"by {texts[0]}   certain"
-            case Certainty.SEVERAL:
-                return f"by {' or '.join(texts)}   {self.reason}"
-            case Certainty.MAY_BE:
-                return f"{MAY_BE} by {texts[0]}   {self.reason}"
-        return f"by whom is unknown   {self.reason}"
+        texts = " or ".join(_caller_text(each, account) for each in self.callers)
+        may_be = "may be " if self.certainty is Certainty.MAY_BE else ""
+        return f"{may_be}by {texts or 'whom is unknown'}   {self.reason or 'certain'}"
 
 
 def _caller_text(caller: Caller, account: str) -> str:
@@ -142,17 +132,21 @@ class Callers:
         self._table = table
         self._start = -math.inf if start is None else start.timestamp()
         self._until = math.inf if until is None else until.timestamp()
-        self._changes: dict[tuple[str, Identity], dict[bool, list[int]]] = {}
+        # The seconds of an item's removals, and those of its other changes.
+        self._changes: dict[tuple[str, Identity, bool], list[int]] = {}
         self._kinds: dict[str, dict[str, str]] = {}
         self._known: dict[str, Call] = {}
         self._calls: dict[tuple[str, Identity], list[TimedCall]] | None = None
-        self._unsure: dict[str, list[tuple[ItemWrite, TimedCall]]] = {}
-        self._answers: dict[tuple[str, Identity], dict[tuple[bool, int], Answer]] = {}
+        # The calls whose keys are not told, by table and second.
+        self._unsure: dict[tuple[str, int], list[tuple[ItemWrite, TimedCall]]] = {}
+        self._answers: dict[tuple[str, Identity, bool], dict[int, Answer]] = {}
         self.first: int | None = None
         """The earliest second (epoch) of an added change."""
         self.last: int | None = None
         self.written: set[str] = set()
         """The tables (ARNs) of which a call that writes was added, successful or not."""
+        self.incomplete: Callable[[int], str] = lambda second: ""
+        """Returns why calls of a second (epoch) may be lacking; "" where all were added."""
 
     @property
     def tables(self) -> frozenset[str]:
@@ -183,8 +177,7 @@ class Callers:
         key = self.change_key(record)
         table, item, removes, second, caller = key
         if second is not None and not caller:
-            by_kind = self._changes.setdefault((table, item), {})
-            by_kind.setdefault(removes, []).append(second)
+            self._changes.setdefault((table, item, removes), []).append(second)
             self.first = second if self.first is None else min(second, self.first)
             self.last = second if self.last is None else max(second, self.last)
         return key
@@ -199,96 +192,76 @@ class Callers:
         """Takes in a call; of one that several accounts or trails have, the fullest counts."""
         tables = call.tables & self.tables
         self.written |= tables
-        if call.failed or not self._is_wanted(call, tables):
+        if call.failed or not any(True for _ in self._writes(call)):
             return
         name = call.id or f"#{len(self._known)}"
         before = self._known.get(name)
-        if before is None or _is_named(call.caller) > _is_named(before.caller):
+        # The log of a table's account has only the id of another account's caller.
+        if before is None or ("/" in call.caller.name) > ("/" in before.caller.name):
             self._known[name] = call
             self._calls = None
 
-    def answer(self, change: ChangeKey, incomplete: Incomplete = lambda second: "") -> Answer:
-        """Returns who made a change.
+    def _writes(self, call: Call) -> Iterator[tuple[str, ItemWrite, Identity | None]]:
+        """Yields a call's writes that may have made a change, each with its table and its item.
 
-        `incomplete` returns why the trail may lack calls of a second; "" where it has them all.
+        The item is None where the trail does not tell its whole key.
         """
+        for table in call.tables & self.tables:
+            kinds = self._kinds[table]
+            for write in call.writes_to(table):
+                item = None
+                if kinds.keys() <= write.key.keys():
+                    item = tuple(sorted((n, _text(write.key[n], kinds[n])) for n in kinds))
+                changes = (table, item or (), True), (table, item or (), False)
+                if item is None or not self._changes.keys().isdisjoint(changes):
+                    yield table, write, item
+
+    def answer(self, change: ChangeKey) -> Answer:
+        """Returns who made a change that was added."""
         table, item, removes, second, caller = change
         if caller:
             return Answer(Certainty.CERTAIN, (Caller(caller),))
         if second is None:
             return Answer(Certainty.UNKNOWN, reason="the change has no time")
         if self._calls is None:
-            self._index()
-        if (table, item) not in self._answers:
-            self._answers[table, item] = dict(self._joined((table, item), incomplete))
-        late = Answer(Certainty.UNKNOWN, reason=ADDED_LATER)
-        return self._answers[table, item].get((removes, second), late)
+            self._calls = self._index()
+        group = table, item, removes
+        if group not in self._answers:
+            seconds = self._changes[group]
+            calls = [*self._calls.get((table, item), ()), *self._redacted(table, item, seconds)]
+            found = join(seconds, calls, removes=removes, incomplete=self.incomplete)
+            self._answers[group] = dict(found)
+        return self._answers[group][second]
 
-    def _is_wanted(self, call: Call, tables: frozenset[str]) -> bool:
-        """True where it may have written an item that is asked for."""
-        if self.first is None or self.last is None:
-            return False
-        if not self.first - APART <= call.time <= self.last + APART:
-            return False
-        for table in tables:
-            for write in call.writes_to(table):
-                found = self._item(table, write)
-                if found is None or (table, found) in self._changes:
-                    return True
-        return False
-
-    def _item(self, table: str, write: ItemWrite) -> Identity | None:
-        """Returns the item that was written; None where the trail does not tell its whole key."""
-        kinds = self._kinds[table]
-        if not kinds.keys() <= write.key.keys():
-            return None
-        return tuple(sorted((name, _text(write.key[name], kinds[name])) for name in kinds))
-
-    def _index(self) -> None:
-        self._calls, self._unsure, self._answers = {}, {}, {}
+    def _index(self) -> dict[tuple[str, Identity], list[TimedCall]]:
+        calls: dict[tuple[str, Identity], list[TimedCall]] = {}
+        self._unsure, self._answers = {}, {}
         for call in self._known.values():
-            for table in call.tables & self.tables:
-                for write in call.writes_to(table):
-                    item = self._item(table, write)
-                    doubt = f"the call ended with {call.error}" if call.error else ""
-                    if not doubt and (item is None or write.removes is None):
-                        doubt = REDACTED
-                    if not doubt and not self._start + APART <= call.time <= self._until - APART:
-                        doubt = AT_THE_EDGE
-                    timed = TimedCall(call.time, call.caller, write.removes, doubt)
-                    if item is None:
-                        self._unsure.setdefault(table, []).append((write, timed))
-                    elif (table, item) in self._changes:
-                        self._calls.setdefault((table, item), []).append(timed)
-        for rows in self._unsure.values():
-            rows.sort(key=_time_of)
+            for table, write, item in self._writes(call):
+                doubt = f"the call ended with {call.error}" if call.error else ""
+                if not doubt and (item is None or write.removes is None):
+                    doubt = REDACTED
+                if not doubt and not self._start + APART <= call.time <= self._until - APART:
+                    doubt = AT_THE_EDGE
+                timed = TimedCall(call.time, call.caller, write.removes, doubt)
+                if item is None:
+                    self._unsure.setdefault((table, call.time), []).append((write, timed))
+                else:
+                    calls.setdefault((table, item), []).append(timed)
+        return calls
 
-    def _unsure_at(self, item: tuple[str, Identity]) -> Iterator[tuple[ItemWrite, TimedCall]]:
-        """Yields the calls with keys that are not told, of the seconds of an item's changes."""
-        rows = self._unsure.get(item[0], [])
-        seconds = {each for some in self._changes.get(item, {}).values() for each in some}
-        near: set[int] = set()
-        for second in seconds if rows else ():
-            first = bisect_left(rows, second - APART, key=_time_of)
-            near.update(range(first, bisect_right(rows, second + APART, lo=first, key=_time_of)))
-        return (rows[index] for index in sorted(near))
-
-    def _joined(
-        self, item: tuple[str, Identity], incomplete: Incomplete
-    ) -> Iterator[tuple[tuple[bool, int], Answer]]:
-        table, key = item
+    def _redacted(self, table: str, item: Identity, seconds: Iterable[int]) -> Iterator[TimedCall]:
+        """Yields the calls around these seconds that may have written an item."""
         kinds = self._kinds[table]
-        calls = list((self._calls or {}).get(item, ()))
-        calls += (
-            timed
-            for write, timed in self._unsure_at(item)
-            if all(_text(write.key[n], kinds[n]) == v for n, v in key if n in write.key)
-        )
-        for removes, seconds in self._changes.get(item, {}).items():
-            for second, answer in join(seconds, calls, removes=removes, incomplete=incomplete):
-                if answer.reason == NO_CALL and table not in self.written:
-                    answer = msgspec.structs.replace(answer, reason=NO_CALLS)
-                yield (removes, second), answer
+        near = {at for each in seconds for at in range(each - APART, each + APART + 1)}
+        for second in near if self._unsure else ():
+            for write, timed in self._unsure.get((table, second), ()):
+                if all(_text(write.key[n], kinds[n]) == v for n, v in item if n in write.key):
+                    yield timed
+
+
+def _text(text: str, kind: str) -> str:
+    return number_text(text) if kind == "N" else text
 
 
 def join(
@@ -296,7 +269,7 @@ def join(
     calls: Iterable[TimedCall],
     *,
     removes: bool,
-    incomplete: Incomplete = lambda second: "",
+    incomplete: Callable[[int], str] = lambda second: "",
 ) -> Iterator[tuple[int, Answer]]:
     """Yields who made the changes of one item at these seconds: all removals, or all others.
 
@@ -315,27 +288,25 @@ def join(
         yield second, _answer(found, incomplete(second) or (doubt or TOO_FEW) * is_short)
 
 
-def _without_call(changes: Sequence[int], calls: Sequence[int]) -> set[int]:
+def _without_call(changes: Sequence[int], calls: Iterable[int]) -> set[int]:
     """Returns the seconds of those changes for which the calls are too few.
 
     Which change of several close ones has no call is not known: so it may be each of them.
     """
     found: set[int] = set()
-    cluster: list[int] = []
-    remaining, is_short = iter(calls), False
-    call = next(remaining, None)
+    close: list[int] = []
+    left, is_short = deque(calls), False
     for second in changes:
-        if cluster and second > cluster[-1] + 2 * APART:
-            found.update(cluster if is_short else ())
-            cluster, is_short = [], False
-        cluster.append(second)
-        while call is not None and call < second - APART:
-            call = next(remaining, None)
-        if call is not None and call <= second + APART:
-            call = next(remaining, None)
+        if close and second > close[-1] + 2 * APART:
+            close, is_short = [], False
+        close.append(second)
+        while left and left[0] < second - APART:
+            left.popleft()
+        if left and left[0] <= second + APART:
+            left.popleft()
         else:
             is_short = True
-    found.update(cluster if is_short else ())
+        found.update(close if is_short else ())
     return found
 
 
@@ -346,47 +317,25 @@ def _answer(found: Sequence[TimedCall], lacking: str) -> Answer:
     if len(callers) > 1:
         reason = f"{len(callers)} callers within {APART} s"
         return Answer(Certainty.SEVERAL, callers, f"{reason}; {lacking}" if lacking else reason)
-    if lacking:
-        return Answer(Certainty.MAY_BE, callers, lacking)
-    return Answer(Certainty.CERTAIN, callers)
+    return Answer(Certainty.MAY_BE if lacking else Certainty.CERTAIN, callers, lacking)
 
 
 def _merged(callers: Iterable[Caller]) -> Iterator[Caller]:
     """Yields each caller once, with what all of its calls have in common."""
-    by_name: dict[tuple[str, str], set[Caller]] = {}
+    by_name: dict[tuple[str, str], set[tuple[str, str, str]]] = {}
     for each in callers:
-        by_name.setdefault((each.account, each.name), set()).add(each)
-    for (account, name), same in sorted(by_name.items()):
-        details = (
-            {each.session for each in same},
-            {each.address for each in same},
-            {each.agent for each in same},
-        )
-        yield Caller(name, account, *(min(each) if len(each) == 1 else "" for each in details))
-
-
-def _is_named(caller: Caller) -> bool:
-    """False where the log of a table's account has only the id of another account's caller."""
-    return "/" in caller.name
-
-
-def _time_of(row: tuple[ItemWrite, TimedCall]) -> int:
-    return row[1].time
-
-
-def _text(text: str, kind: str) -> str:
-    return number_text(text) if kind == "N" else text
+        details = each.session, each.address, each.agent
+        by_name.setdefault((each.account, each.name), set()).add(details)
+    for (account, name), several in sorted(by_name.items()):
+        common = (each[0] if len({*each}) == 1 else "" for each in zip(*several, strict=True))
+        yield Caller(name, account, *common)
 
 
 # A trail's log files, in a folder or in S3
 
-logger = logging.getLogger("watcher")
-
 _NAME: Final = re.compile(r"\d{12}_CloudTrail_[a-z0-9-]+_(\d{8}T\d{4})Z_\w+\.json(?:\.gz)?")
-_ACCOUNT: Final = re.compile(r"\d{12}")
-# `AWSLogs/[o-ORGANIZATION/]ACCOUNT/CloudTrail/REGION/YYYY/MM/DD/`: an account's logs and below.
-_LOGS: Final = re.compile(r"(?:.*/)?(\d{12})/CloudTrail(?:/([^/]+)((?:/\d+)*))?")
-_OTHER_LOGS: Final = ("CloudTrail-Digest", "CloudTrail-Insight", "CloudTrail-NetworkActivity")
+# `AWSLogs/[o-ORGANIZATION/]ACCOUNT/CloudTrail/REGION/YYYY/MM/DD`
+_LAYOUT: Final = re.compile(r"(?:.*/)?(\d{12})(?:/([^/]+)(?:/([^/]+)((?:/\d+)*))?)?")
 _DATE: Final = "/%Y/%m/%d"
 _ENDINGS: Final = (".json", ".json.gz")
 _GZIP: Final = b"\x1f\x8b"
@@ -413,67 +362,11 @@ class LogFile(NamedTuple):
         if self.delivered is None:
             return True
         last_second = self.delivered + timedelta(seconds=59 + APART)
-        return first <= last_second and self.delivered <= end + timedelta(seconds=APART)
-
-
-class TrailReading:
-    """The calls read from a trail, and the gaps that it may have."""
-
-    def __init__(self, read_at: datetime) -> None:
-        self.read_at = read_at
-        self.files: list[LogFile] = []
-        self.broken: list[LogFile] = []
-        """The files that can't be read."""
-
-    def incomplete(self, second: int) -> str:
-        """Returns why the trail may lack calls of this second (epoch); "" where it has them all."""
-        time = datetime.fromtimestamp(second, UTC)
-        settled = time + _LOG_DELAY
-        if self.read_at < settled:
-            return f"logs come 5 to 15 minutes late: ask again after {_local_time(settled)}"
-        end = time + _LATEST_LOG
-        if not any(each.may_hold(time, end) for each in self.files):
-            return f"the trail has no file from {_local_time(time)} to {_local_time(end)}"
-        for each in self.broken:
-            if each.may_hold(time, end):
-                return f"{os.path.basename(each.location)} can't be read"
-        return ""
-
-
-class _Wanted(NamedTuple):
-    """The part of a trail's layout that may hold calls of some tables."""
-
-    accounts: set[str]
-    regions: set[str]
-    first: datetime
-    """The time of the first call."""
-    end: datetime
-    """The time when the last of the files are delivered."""
-
-    @classmethod
-    def of(cls, tables: Iterable[str], first: datetime, end: datetime) -> _Wanted:
-        """Returns what may hold calls of the tables of these ARNs."""
-        arns = [each.split(":") for each in tables]
-        first -= timedelta(seconds=APART)
-        return cls({each[4] for each in arns}, {each[3] for each in arns}, first, end)
-
-    def folders(self, folder: str, place: re.Match[str] | None, names: list[str]) -> list[str]:
-        """Returns those of a folder's folders that may hold some; `place` is as _LOGS matches."""
-        if place is None and _ACCOUNT.fullmatch(os.path.basename(folder)):
-            return [each for each in names if each == "CloudTrail"] or names
-        if place is None:
-            numbers = [each for each in names if _ACCOUNT.fullmatch(each)]
-            others = [each for each in names if each not in numbers and each not in _OTHER_LOGS]
-            return [*([each for each in numbers if each in self.accounts] or numbers), *others]
-        if place[2] is None:
-            return [each for each in names if each in self.regions] or names
-        form = _DATE[: 3 * place[3].count("/") + 3]
-        first, end = self.first.strftime(form), self.end.strftime(form)
-        return [each for each in names if first <= f"{place[3]}/{each}" <= end]
+        return first <= last_second and self.delivered <= end + CLOCKS_APART
 
 
 class Trail:
-    """The log files below a place: a folder, or an `s3://` URL; also one file.
+    """The log files below a place: a folder, or an `s3://` URL.
 
     The place may be any folder of CloudTrail's layout, from the bucket down, for an account or an
     organization. Raises UsageError where there is no such place, StreamError where S3 refuses.
@@ -483,78 +376,70 @@ class Trail:
         self.path = path.rstrip("/") or path
         self._s3 = ObjectsClient(connection) if path.startswith(SCHEME) else None
         self._clock = clock
-        try:
-            if not self._is_file:
-                next(self._entries(self.path), None)
-        except OSError as error:
-            raise _no_place(error, path) from None
+        next(self._entries(self.path), None)
+        self.files: list[LogFile] = []
+        """The files that may hold calls."""
+        self.broken: list[LogFile] = []
+        """The files that can't be read."""
 
-    def answers(self, records: Iterable[Record], callers: Callers) -> list[Answer]:
-        """Returns who made each of these changes."""
-        keys = [callers.add_change(each) for each in records]
-        reading = self.read(callers)
-        return [callers.answer(each, reading.incomplete) for each in keys]
-
-    def read(self, callers: Callers) -> TrailReading:
+    def read(self, callers: Callers) -> None:
         """Reads the calls that may have made the added changes."""
         now = datetime.fromtimestamp(self._clock.time(), UTC)
-        reading = TrailReading(now)
+        callers.incomplete = partial(self._incomplete, now)
         if callers.first is None or callers.last is None:
-            return reading
+            return
         first = datetime.fromtimestamp(callers.first, UTC)
         end = datetime.fromtimestamp(callers.last, UTC) + _LATEST_LOG
-        try:
-            if self._is_file:
-                reading.files = [LogFile(self.path, _delivered(self.path))]
-            else:
-                reading.files = [*self._files(self.path, _Wanted.of(callers.tables, first, end))]
-        except OSError as error:
-            raise _no_place(error, self.path) from None
-        for file, content in self._contents(reading.files):
+        self.files = [*self._files(self.path, callers.tables, first - CLOCKS_APART, end)]
+        for file, content in self._contents(self.files):
             try:
                 for call in calls_in(content.result(), callers.tables):
                     callers.add_call(call)
             except _BROKEN as error:
-                reading.broken.append(file)
+                self.broken.append(file)
                 logger.warning(f"{file.location} can't be read, and is left out: {error}")
-        logger.info(f"Read {grouped(len(reading.files), 'log file')} of {self.path}")
+        logger.info(f"Read {grouped(len(self.files), 'log file')} of {self.path}")
         if first + _LOG_DELAY < now:
             for table in sorted(callers.tables - callers.written):
                 logger.warning(
                     f"{self.path} has no call that writes to {table}: have the trail log its data "
                     "events (aws cloudtrail put-event-selectors)"
                 )
-        return reading
 
-    def _files(self, folder: str, wanted: _Wanted) -> Iterator[LogFile]:
-        """Yields the files below a folder that may hold wanted calls."""
-        place = _LOGS.fullmatch(folder)
-        after = ""
-        if place and place[3] and place[3].count("/") == 3:  # a day's files are in their order
-            after = f"{place[1]}_CloudTrail_{place[2]}_{wanted.first:%Y%m%dT%H%MZ}"
-        folders: list[str] = []
-        for name, is_folder in self._entries(folder, after):
-            file = LogFile(f"{folder}/{name}", _delivered(name))
-            if is_folder:
-                folders.append(name)
-            elif after and file.delivered is not None and file.delivered > wanted.end:
-                break
-            elif name.endswith(_ENDINGS) and file.may_hold(wanted.first, wanted.end):
-                yield file
-        for name in wanted.folders(folder, place, folders):
-            yield from self._files(f"{folder}/{name}", wanted)
+    def _incomplete(self, read_at: datetime, second: int) -> str:
+        """Returns why the trail may lack calls of this second (epoch); "" where it has them all."""
+        time = datetime.fromtimestamp(second, UTC)
+        settled = time + _LOG_DELAY
+        if read_at < settled:
+            return f"logs come 5 to 15 minutes late: ask again after {_local_time(settled)}"
+        end = time + _LATEST_LOG
+        if not any(each.may_hold(time, end) for each in self.files):
+            return f"the trail has no file from {_local_time(time)} to {_local_time(end)}"
+        broken = (os.path.basename(e.location) for e in self.broken if e.may_hold(time, end))
+        return next((f"{each} can't be read" for each in broken), "")
 
-    def _contents(self, files: Iterable[LogFile]) -> Iterator[tuple[LogFile, Future[bytes]]]:
-        """Yields the files with their contents, some of which are read ahead."""
+    def _files(
+        self, folder: str, tables: Iterable[str], first: datetime, end: datetime
+    ) -> Iterator[LogFile]:
+        """Yields the files below a folder that may hold calls of these tables (ARNs)."""
+        for name, is_folder in self._entries(folder):
+            minute = _NAME.fullmatch(name)
+            delivered = minute and datetime.strptime(minute[1] + "+0000", "%Y%m%dT%H%M%z")
+            file = LogFile(f"{folder}/{name}", delivered)
+            if not is_folder:
+                if name.endswith(_ENDINGS) and file.may_hold(first, end):
+                    yield file
+            elif _may_hold(file.location, tables, first, end):
+                yield from self._files(file.location, tables, first, end)
+
+    def _contents(self, files: Sequence[LogFile]) -> Iterator[tuple[LogFile, Future[bytes]]]:
+        """Yields the files with their contents, some of which are read side by side."""
         pool = CallPool(most=_LOG_THREADS)
-        ahead: deque[tuple[LogFile, Future[bytes]]] = deque()
         try:
-            for file in files:
-                (content,) = pool.start([partial(self._content, file.location)], few=0)
-                ahead.append((file, content))
-                if len(ahead) > _LOG_THREADS:
-                    yield ahead.popleft()
-            yield from ahead
+            for at in range(0, len(files), _LOG_THREADS):
+                some = files[at : at + _LOG_THREADS]
+                answers = pool.start([partial(self._content, each.location) for each in some])
+                yield from zip(some, answers, strict=True)
         finally:
             pool.close()
 
@@ -568,35 +453,37 @@ class Trail:
             raise ValueError(f"more than {LOG_BYTES:,} bytes: not a log file of CloudTrail")
         return content
 
-    @property
-    def _is_file(self) -> bool:
-        path = self.path
-        return Path(path).is_file() if self._s3 is None else path.endswith(_ENDINGS)
-
-    def _entries(self, folder: str, after: str = "") -> Iterator[tuple[str, bool]]:
-        """Yields the names in a folder behind `after`, in order; True for folders."""
-        if self._s3 is None:
-            with os.scandir(folder) as found:
-                yield from sorted((each.name, each.is_dir()) for each in found if each.name > after)
-            return
-        is_empty = not after
-        for each in self._s3.entries(folder, after):
-            is_empty = False
-            yield each
-        if is_empty:
-            raise FileNotFoundError(folder)
+    def _entries(self, folder: str) -> Iterator[tuple[str, bool]]:
+        """Yields the names in a folder, in order; True for folders. Raises UsageError."""
+        try:
+            if self._s3 is None:
+                with os.scandir(folder) as found:
+                    names = sorted((each.name, each.is_dir()) for each in found)
+            elif not (names := [*self._s3.entries(folder)]):
+                raise FileNotFoundError(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            raise UsageError("there is no such folder", "who", self.path) from None
+        except OSError as error:
+            text = f"can't read it: {error.strerror or error}"
+            raise UsageError(text, "who", self.path) from None
+        yield from names
 
 
-def _no_place(error: OSError, path: str) -> UsageError:
-    """Returns what to say of a place that can't be listed."""
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return UsageError("there is no such folder", "who", path)
-    return UsageError(f"can't read it: {error.strerror or error}", "who", path)
-
-
-def _delivered(name: str) -> datetime | None:
-    found = _NAME.fullmatch(os.path.basename(name))
-    return found and datetime.strptime(found[1], "%Y%m%dT%H%M").replace(tzinfo=UTC)
+def _may_hold(folder: str, tables: Iterable[str], first: datetime, end: datetime) -> bool:
+    """True for a folder below which logs of these tables' calls may be, by CloudTrail's layout."""
+    place = _LAYOUT.fullmatch(folder)
+    if place is None:
+        return True
+    account, service, region, date = place.groups()
+    arns = [each.split(":") for each in tables]
+    if service is None:
+        return any(each[4] == account for each in arns)
+    form = _DATE[: 3 * (date or "").count("/")]
+    return (
+        service == "CloudTrail"
+        and (region is None or any(each[3] == region for each in arns))
+        and (not date or first.strftime(form) <= date <= end.strftime(form))
+    )
 
 
 def _local_time(time: datetime) -> str:

@@ -19,7 +19,7 @@ from watcher.formatting.values import key_text
 from watcher.records.diff import changed_attributes, normal_keys
 from watcher.records.record import Record, creation_time
 from watcher.records.redaction import Redaction
-from watcher.time_machine.callers import Answer, Callers, ChangeKey
+from watcher.time_machine.callers import Callers, ChangeKey
 from watcher.time_machine.sorted_lines import SortedLines
 
 _SECONDS_KEPT = 4096
@@ -79,11 +79,13 @@ class Counts:
                     self._unnamed[value, self.callers.change_key(record)] += 1
         return self
 
-    def name_callers(self, answer: Callable[[ChangeKey], Answer]) -> None:
-        """Names the callers of what was counted."""
+    def name_callers(self) -> None:
+        """Names the callers of what was counted, by the trail that was read."""
+        assert self.callers is not None
         at = self.by.index(CALLER)
         for (value, change), count in self._unnamed.items():
-            self._counter[*value[:at], answer(change).names, *value[at + 1 :]] += count
+            name = self.callers.answer(change).names
+            self._counter[*value[:at], name, *value[at + 1 :]] += count
         self._unnamed.clear()
 
     def rows(self, top: int) -> list[CountRow]:

@@ -47,7 +47,9 @@ class History:
 
     def add_callers(self, trail: Trail, callers: Callers) -> None:
         """Finds who made the changes."""
-        self.answers = trail.answers(self.records, callers)
+        changes = [callers.add_change(each) for each in self.records]
+        trail.read(callers)
+        self.answers = [callers.answer(each) for each in changes]
 
     def redact(self, redaction: Redaction) -> None:
         """Takes out what nobody is to see; last, since changes and callers are found by the key."""

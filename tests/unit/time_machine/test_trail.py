@@ -19,7 +19,7 @@ from tests.support.trails import ACCOUNT, ARN, deliver
 from tests.unit.time_machine.test_callers import change
 from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError
-from watcher.time_machine.callers import NO_CALL, Answer, Callers, Certainty, Trail, TrailReading
+from watcher.time_machine.callers import NO_CALL, Answer, Callers, Certainty, Trail
 
 SECOND = int(datetime(2026, 11, 22, 2, 31, 40, tzinfo=UTC).timestamp())
 MINUTE = 60
@@ -27,22 +27,24 @@ HOUR = 3600
 DAY = 24 * HOUR
 
 
-def read(place: str | Path, *seconds: float, later: float = DAY) -> tuple[Callers, TrailReading]:
+def read(place: str | Path, *seconds: float, later: float = DAY) -> tuple[Callers, Trail]:
     callers = Callers()
     for second in seconds or (SECOND,):
         callers.add_change(change(second))
     clock = HandClock()
     clock.passed = SECOND + later - clock.time()
-    return callers, Trail(str(place), AwsConfig(), clock=clock).read(callers)
+    trail = Trail(str(place), AwsConfig(), clock=clock)
+    trail.read(callers)
+    return callers, trail
 
 
 def answer(place: str | Path, second: float = SECOND, *, later: float = DAY) -> Answer:
-    callers, reading = read(place, second, later=later)
-    return callers.answer(callers.change_key(change(second)), reading.incomplete)
+    callers, _ = read(place, second, later=later)
+    return callers.answer(callers.change_key(change(second)))
 
 
-def names(reading: TrailReading) -> list[str]:
-    return [os.path.basename(each.location) for each in reading.files]
+def names(trail: Trail) -> list[str]:
+    return [os.path.basename(each.location) for each in trail.files]
 
 
 @pytest.mark.parametrize("organization", ["", "o-exampleorgid"])
@@ -67,8 +69,8 @@ def test_midnight_and_new_year(tmp_path: Path) -> None:
     second = int(datetime(2026, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
     for late in (0, 1, 10 * MINUTE):
         deliver(tmp_path, second + late, trails.put(second))
-    _, reading = read(tmp_path, second)
-    assert len(reading.files) == 3
+    _, trail = read(tmp_path, second)
+    assert len(trail.files) == 3
     deliver(tmp_path, second + 1, trails.put(second))
     assert len(read(tmp_path, second + 2)[1].files) == 4
 
@@ -94,8 +96,8 @@ def test_a_broken_file_is_told_and_the_others_are_read(
     empty = deliver(tmp_path, SECOND + MINUTE)
     empty.write_bytes(b"")
     with caplog.at_level(logging.WARNING):
-        _, reading = read(tmp_path)
-    assert {each.location for each in reading.broken} == {str(cut), str(text), str(empty)}
+        _, trail = read(tmp_path)
+    assert {each.location for each in trail.broken} == {str(cut), str(text), str(empty)}
     assert "ended before the end-of-stream" in caplog.text
     found = answer(tmp_path)
     assert found.certainty is Certainty.MAY_BE
@@ -108,11 +110,8 @@ def test_a_broken_file_of_another_time_takes_no_certainty(tmp_path: Path) -> Non
     deliver(tmp_path, SECOND + 2 * HOUR, trails.put(SECOND + 2 * HOUR))
     broken = deliver(tmp_path, SECOND + 3 * HOUR)
     broken.write_bytes(b"{")
-    callers, reading = read(tmp_path, SECOND, SECOND + 2 * HOUR + 40 * MINUTE)
-    assert (
-        callers.answer(callers.change_key(change(SECOND)), reading.incomplete).certainty
-        is Certainty.CERTAIN
-    )
+    callers, _ = read(tmp_path, SECOND, SECOND + 2 * HOUR + 40 * MINUTE)
+    assert callers.answer(callers.change_key(change(SECOND))).certainty is Certainty.CERTAIN
 
 
 def test_a_bomb_is_no_log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,20 +119,20 @@ def test_a_bomb_is_no_log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     callers = Callers()
     callers.add_change(change(SECOND))
     monkeypatch.setattr("watcher.time_machine.callers.LOG_BYTES", 100_000)
-    reading = Trail(str(tmp_path), AwsConfig()).read(callers)
-    assert len(reading.broken) == 1
+    trail = Trail(str(tmp_path), AwsConfig())
+    trail.read(callers)
+    assert len(trail.broken) == 1
 
 
-def test_one_file_a_plain_one_and_names_of_ones_own(tmp_path: Path) -> None:
+def test_a_plain_file_and_names_of_ones_own(tmp_path: Path) -> None:
     packed = deliver(tmp_path / "logs", SECOND + MINUTE, trails.put(SECOND))
-    assert answer(packed).certainty is Certainty.CERTAIN
     plain = tmp_path / "mine" / "events.json"
     plain.parent.mkdir()
     plain.write_bytes(trails.content(trails.put(SECOND)))
     (plain.parent / "notes.txt").write_text("no log")
-    assert answer(plain).certainty is Certainty.CERTAIN
-    _, reading = read(plain.parent)
-    assert names(reading) == ["events.json"]
+    assert answer(plain.parent).certainty is Certainty.CERTAIN
+    _, trail = read(plain.parent)
+    assert names(trail) == ["events.json"]
     two = gzip.compress(b"") + packed.read_bytes()  # members of one gzip file
     (plain.parent / "events.json").unlink()
     (plain.parent / "two.json.gz").write_bytes(two)
@@ -150,9 +149,9 @@ def test_a_table_without_any_call(tmp_path: Path) -> None:
     callers, _ = read(tmp_path)
     assert not callers.written
     deliver(tmp_path, SECOND + MINUTE, trails.put(SECOND, key={"PK": "bob", "SK": "x"}))
-    callers, reading = read(tmp_path)
+    callers, _ = read(tmp_path)
     assert callers.written == {ARN}
-    assert callers.answer(callers.change_key(change(SECOND)), reading.incomplete).reason == NO_CALL
+    assert callers.answer(callers.change_key(change(SECOND))).reason == NO_CALL
 
 
 @pytest.fixture
@@ -181,8 +180,7 @@ def test_a_bucket_is_read_as_a_folder_is(bucket: str, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="there is no such folder"):
             read(place)
     client.put_object(Bucket="trail", Key="mine/events.json.gz", Body=b"")
-    assert answer(f"{bucket}/mine/events.json.gz").reason == "events.json.gz can't be read"
-    assert len(read(f"{bucket}/mine/gone.json.gz")[1].broken) == 1
+    assert answer(f"{bucket}/mine").reason == "events.json.gz can't be read"
 
 
 def test_a_download_that_breaks_off_is_tried_again_and_then_told(
@@ -190,7 +188,7 @@ def test_a_download_that_breaks_off_is_tried_again_and_then_told(
 ) -> None:
     path = deliver(tmp_path, SECOND + MINUTE, trails.put(SECOND))
     client = boto3.client("s3", region_name="us-east-1")
-    client.put_object(Bucket="trail", Key="one.json.gz", Body=path.read_bytes())
+    client.put_object(Bucket="trail", Key="one/log.json.gz", Body=path.read_bytes())
     failures = 2
     whole = StreamingBody.read
 
@@ -202,6 +200,6 @@ def test_a_download_that_breaks_off_is_tried_again_and_then_told(
         return whole(body, amt)
 
     monkeypatch.setattr(StreamingBody, "read", read_once)
-    assert answer(f"{bucket}/one.json.gz").certainty is Certainty.CERTAIN
+    assert answer(f"{bucket}/one").certainty is Certainty.CERTAIN
     failures = 3
-    assert answer(f"{bucket}/one.json.gz").reason == "one.json.gz can't be read"
+    assert answer(f"{bucket}/one").reason == "log.json.gz can't be read"
