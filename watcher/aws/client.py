@@ -18,7 +18,7 @@ from botocore import exceptions as boto
 from botocore.config import Config
 from botocore.parsers import ResponseParserError
 
-from watcher.aws import deadline, error_hints
+from watcher.aws import deadline
 from watcher.aws.arns import table_name, table_of
 from watcher.aws.boto_clients import BotoClients
 from watcher.aws.config import AwsConfig, Client, Operation, ParsedAnswer, Query
@@ -216,19 +216,7 @@ class StreamsClient:
         Raises StreamError where it has none, or where the service answers for another account or
         region.
         """
-        try:
-            return current_stream(self, table)
-        except WatcherError as error:
-            error.add(self._endpoints_hint(error))
-            raise
-
-    def _endpoints_hint(self, error: WatcherError) -> str:
-        """Returns advice where tables have another endpoint than streams; else ""."""
-        if self._tables is None:
-            return ""
-        tables, streams = self._tables.meta.endpoint_url, self.api.meta.endpoint_url
-        is_unknown = error_code(error.__cause__) == "UnknownOperationException"
-        return error_hints.endpoints_hint(tables, streams, is_unknown)
+        return current_stream(self, table)
 
     def describe_table(self, table: str) -> ParsedAnswer:
         """Returns a table's description, by name or ARN. Raises ShardNotFoundError."""

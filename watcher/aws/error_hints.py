@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import difflib
 import re
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
-from urllib.parse import urlsplit
 
 from botocore import exceptions as boto
 from botocore.session import get_session
 
 from watcher.aws.config import ParsedAnswer
-from watcher.times import duration_text
 
 # "… is not authorized to perform: kms:Decrypt on resource: arn:… because no … policy allows it"
 _ACTION = re.compile(r"not authorized to perform: ([\w-]+:\w+)")
-# "Signature expired: OURS is now earlier than … (THEIRS - 5 min.)"; "Signature not yet current: …"
-_STAMPS = re.compile(r"(\d{8}T\d{6}Z) is .* \((\d{8}T\d{6}Z) [+-]")
 _REGION_IN_ENDPOINT = re.compile(r"https://(?:streams\.)?dynamodb\.([\w-]+)\.amazonaws\.com")
 _TITLE = re.compile(r"<title[^>]*>\s*([^<]{1,100}?)\s*</title>", re.IGNORECASE)
 _SHOWN_BYTES = 60
-_CLOCKS_MAY_DIFFER = timedelta(minutes=4)  # AWS lets 5 pass
 _NEEDED = (
     "the role needs dynamodb:DescribeTable on the table, and DescribeStream, GetShardIterator, "
     "GetRecords and ListStreams on its stream"
@@ -58,50 +51,33 @@ def denied_hint(error: boto.ClientError, text: str, needed: str = "") -> str:
     return f"no permission ({text}); {named}{_NEEDED}"
 
 
-def refused_credentials_hint(error: boto.ClientError, text: str) -> str:
+def refused_credentials_hint(text: str) -> str:
     """Returns the advice to renew the credentials, or to set a clock that spoils the signature."""
-    ahead = _clock_ahead(error)
-    if ahead is None or abs(ahead) < _CLOCKS_MAY_DIFFER:
-        return f"AWS refused the credentials ({text}); renew them, or choose another --profile"
-    side = "ahead of" if ahead > timedelta() else "behind"
-    minutes = round(abs(ahead) / timedelta(minutes=1))
-    off = f"{duration_text(minutes * 60)} {side} AWS's"
-    return f"AWS refused the signature ({text}): this clock is {off}; set it"
-
-
-def _clock_ahead(error: boto.ClientError) -> timedelta | None:
-    """Returns how far our clock is ahead of the service's; None if unknown."""
-    if stamps := _STAMPS.search(str(error)):
-        ours, theirs = (datetime.strptime(each, "%Y%m%dT%H%M%SZ") for each in stamps.groups())
-        return ours - theirs
-    try:
-        theirs = parsedate_to_datetime(_headers(error.response)["date"])
-        return datetime.now(UTC) - (theirs if theirs.tzinfo else theirs.replace(tzinfo=UTC))
-    except (KeyError, ValueError, OverflowError):
-        return None
+    if "Signature expired" in text or "Signature not yet current" in text:
+        return f"AWS refused the signature ({text}): this machine's clock is off; set it"
+    return f"AWS refused the credentials ({text}); renew them, or choose another --profile"
 
 
 def html_page_hint(answer: ParsedAnswer) -> str | None:
     """Returns a line about an HTML page (usually a proxy's) instead of an answer; else None."""
     message = str(answer.get("Error", {}).get("Message", "")).lstrip()
-    headers = _headers(answer)
-    if not (message.startswith("<") or "html" in headers.get("content-type", "")):
+    metadata = answer.get("ResponseMetadata", {})
+    kind = str(metadata.get("HTTPHeaders", {}).get("content-type", ""))
+    if not message.startswith("<") and "html" not in kind:
         return None
     title = _TITLE.search(message)
-    about = [f'"{title[1]}"'] if title else []
-    about += [f"{name.title()}: {headers[name]}" for name in ("server", "via") if name in headers]
-    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", "")
+    named = f' ("{title[1]}")' if title else ""
+    page = f"HTTP {metadata.get('HTTPStatusCode', '')} with a page{named}"
     if "HTTPS port" in message:  # nginx's text, and so many load balancers'
-        return f"HTTP {status} with a page instead of an answer: it is an https:// endpoint"
-    told = f" ({', '.join(about)})" if about else ""
+        return f"{page} instead of an answer: it is an https:// endpoint"
     return (
-        f"HTTP {status} with a page{told} instead of an answer: a proxy or gateway is in the way; "
-        "choose it with HTTPS_PROXY and NO_PROXY"
+        f"{page} instead of an answer: a proxy or gateway is in the way; choose it with "
+        "HTTPS_PROXY and NO_PROXY"
     )
 
 
 def not_json_hint(body: bytes, metadata: ParsedAnswer) -> str:
-    """Returns a line about a successful response whose body is no answer of DynamoDB."""
+    """Returns a line about a response whose body is no answer of DynamoDB."""
     text = body.decode("utf-8", "replace")
     if page := html_page_hint({"Error": {"Message": text}, "ResponseMetadata": metadata}):
         return page
@@ -112,17 +88,10 @@ def not_json_hint(body: bytes, metadata: ParsedAnswer) -> str:
     )
 
 
-def _headers(answer: ParsedAnswer) -> dict[str, str]:
-    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    return {name.lower(): str(value) for name, value in headers.items()}
-
-
 def tls_hint(text: str) -> str:
     """Returns advice for a TLS error, whose text names the URL."""
     if "WRONG_VERSION_NUMBER" in text or "record layer" in text.lower():
         return f"{text}; the server speaks no TLS: is it an http:// endpoint?"
-    if "No such file" in text:
-        return f"{text}: set AWS_CA_BUNDLE (or ca_bundle, REQUESTS_CA_BUNDLE) to an existing file"
     return f"{text}; where TLS is inspected, set AWS_CA_BUNDLE to the file with that certificate"
 
 
@@ -133,36 +102,10 @@ def unreachable_hint(text: str) -> str:
     region = _REGION_IN_ENDPOINT.search(text)
     if region is None:
         return ""
-    known = _regions()
-    longer = sorted(name for name in known if name.startswith(region[1]))
-    close = longer or difflib.get_close_matches(region[1], known, 1, 0.6)
+    session = get_session()
+    parts = session.get_available_partitions()
+    known = [each for part in parts for each in session.get_available_regions("dynamodb", part)]
+    close = difflib.get_close_matches(region[1], known, 1, 0.6)
     if region[1] in known or not close:
         return ""
     return f" (no region {region[1]}; did you mean {close[0]}?)"
-
-
-def _regions() -> list[str]:
-    session = get_session()
-    parts = session.get_available_partitions()
-    return [name for part in parts for name in session.get_available_regions("dynamodb", part)]
-
-
-def endpoints_hint(tables: str, streams: str, is_unknown: bool) -> str:
-    """Returns advice where streams and tables have different endpoints; else "".
-
-    `is_unknown`: the tables' endpoint has no DescribeTable.
-    """
-    advice = (
-        "set AWS_ENDPOINT_URL_DYNAMODB to the tables' endpoint, and "
-        "AWS_ENDPOINT_URL_DYNAMODB_STREAMS to the streams'; or give the stream's ARN"
-    )
-    if is_unknown:
-        return f"; {tables} knows no tables: {advice}"
-    if _is_aws(tables) != _is_aws(streams):
-        return f"; watcher looks for tables at {tables}, streams at {streams}: {advice}"
-    return ""
-
-
-def _is_aws(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    return host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws", ".amazonaws.eu"))

@@ -129,7 +129,7 @@ def to_stream_error(error: Exception) -> StreamError:
         if code in _NO_PERMISSION:
             return DeniedError(error_hints.denied_hint(error, text))
         if code in _BAD_CREDENTIALS:
-            return CredentialsError(error_hints.refused_credentials_hint(error, text))
+            return CredentialsError(error_hints.refused_credentials_hint(text))
         return UnexpectedAnswerError(text)
     if isinstance(error, _BAD_LOGIN):
         return CredentialsError(text)

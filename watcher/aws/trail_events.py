@@ -9,11 +9,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from watcher.aws.arns import table_name
+from watcher.aws.arns import account_of, table_name
 
 REPLICATION: Final = "replication"
 """The caller that brings changes from a global table's other regions."""
@@ -91,52 +91,15 @@ _BY_STATEMENT: Final = frozenset(
     ("ExecuteStatement", "BatchExecuteStatement", "ExecuteTransaction")
 )
 _NAMES: Final = (*_BY_ITEM, *_OF_SEVERAL, *_BY_STATEMENT)
+_VERB: Final = re.compile(r'"[Ss]tatement": "(?:\\[nrt]|\s)*(\w*)')
 _OPERATIONS: Final = {"put": False, "update": False, "delete": True}
 _CHECK: Final = "conditioncheck"
 _HIDDEN: Final = ("***(Redacted)", "HIDDEN_DUE_TO_SECURITY_REASONS")
 _SOURCE: Final = b'"dynamodb.amazonaws.com"'
 _RESOURCES: Final = b'"resources"'
 # Keeps numbers as text, with all their digits.
-_parameters: Final = json.JSONDecoder(parse_int=str, parse_float=str).decode
-
-
-class _Issuer(msgspec.Struct, rename="camel"):
-    arn: str | None = None
-
-
-class _SessionContext(msgspec.Struct, rename="camel"):
-    session_issuer: _Issuer | None = None
-
-
-class _Identity(msgspec.Struct, rename="camel"):
-    type: str | None = None
-    principal_id: str | None = None
-    arn: str | None = None
-    account_id: str | None = None
-    user_name: str | None = None
-    invoked_by: str | None = None
-    session_context: _SessionContext | None = None
-
-
-class _Resource(msgspec.Struct):
-    ARN: str | None = None
-    type: str | None = None
-
-
-class _Event(msgspec.Struct):
-    eventTime: str
-    eventName: str
-    eventSource: str | None = None
-    userIdentity: _Identity | None = None
-    sourceIPAddress: str | None = None
-    userAgent: str | None = None
-    errorCode: str | None = None
-    requestParameters: msgspec.Raw = msgspec.Raw(b"null")
-    requestID: str | None = None
-    eventID: str | None = None
-    awsRegion: str | None = None
-    recipientAccountId: str | None = None
-    resources: list[_Resource] | None = None
+_event: Final = json.JSONDecoder(parse_int=str, parse_float=str).decode
+_Event = Mapping[str, Any]
 
 
 class _File(msgspec.Struct):
@@ -144,7 +107,6 @@ class _File(msgspec.Struct):
 
 
 _file: Final = msgspec.json.Decoder(_File)
-_event: Final = msgspec.json.Decoder(_Event)
 
 
 def calls_in(content: bytes, tables: frozenset[str]) -> Iterator[Call]:
@@ -157,38 +119,38 @@ def calls_in(content: bytes, tables: frozenset[str]) -> Iterator[Call]:
     for raw in _file.decode(content).Records:
         text = bytes(raw)
         if _SOURCE in text and (_RESOURCES not in text or any(name in text for name in names)):
-            call = _call(_event.decode(text), tables)
+            try:
+                call = _call(_event(str(text, "utf-8")), tables)
+            except (AttributeError, LookupError, TypeError) as error:
+                raise ValueError(f"an event of another form: {error!r}") from error
             if call is not None and not tables.isdisjoint(call.tables):
                 yield call
 
 
 def _call(event: _Event, tables: frozenset[str]) -> Call | None:
     """Returns an event's call; None if it writes no items, or belongs to other tables."""
-    if event.eventSource != "dynamodb.amazonaws.com" or event.eventName not in _NAMES:
+    name = event["eventName"]
+    if event.get("eventSource") != "dynamodb.amazonaws.com" or name not in _NAMES:
         return None
-    if event.resources and tables.isdisjoint(each.ARN for each in event.resources):
+    arns = [each.get("ARN") or "" for each in event.get("resources") or ()]
+    if arns and tables.isdisjoint(arns):
         return None
-    given = _parameters(str(event.requestParameters, "utf-8"))
-    writes = tuple(_writes(event.eventName, given if isinstance(given, dict) else {}))
+    given = event.get("requestParameters")
+    writes = tuple(_writes(name, given if isinstance(given, dict) else {}))
     if not writes:
         return None
-    time = datetime.fromisoformat(event.eventTime)
+    named = [each for each in arns if ":table/" in each]
+    if not named:
+        place = f"arn:aws:dynamodb:{event['awsRegion']}:{event['recipientAccountId']}:table/"
+        named = [f"{place}{table_name(each.table)}" for each in writes if each.table]
     return Call(
-        event.requestID or event.eventID or "",
-        int(time.timestamp()),
+        event.get("requestID") or event.get("eventID") or "",
+        int(datetime.fromisoformat(event["eventTime"]).timestamp()),
         _caller(event),
-        frozenset(_tables(event, writes)),
+        frozenset(named),
         writes,
-        event.errorCode or "",
+        event.get("errorCode") or "",
     )
-
-
-def _tables(event: _Event, writes: tuple[ItemWrite, ...]) -> Iterator[str]:
-    arns = [each.ARN for each in event.resources or () if each.ARN and ":table/" in each.ARN]
-    yield from arns
-    if not arns:
-        place = f"arn:aws:dynamodb:{event.awsRegion}:{event.recipientAccountId}:table/"
-        yield from (f"{place}{table_name(each.table)}" for each in writes if each.table)
 
 
 def _writes(name: str, given: Mapping[str, object]) -> Iterator[ItemWrite]:
@@ -196,8 +158,9 @@ def _writes(name: str, given: Mapping[str, object]) -> Iterator[ItemWrite]:
         yield _item_write(given, "", _BY_ITEM[name])
         return
     if name in _BY_STATEMENT:
-        texts = [*_statements(given)]
-        if not texts or not all(map(_READS.match, texts)):
+        # Most values are hidden, so a statement that writes may write any key.
+        verbs = {each.upper() for each in _VERB.findall(json.dumps(given))}
+        if not verbs or verbs - {"SELECT", "EXISTS"}:
             yield ItemWrite()
         return
     asked = _field(given, "requestItems") or _field(given, "transactItems")
@@ -260,24 +223,6 @@ def _only_checks(node: object) -> bool:
     )
 
 
-# PartiQL: CloudTrail hides most of its values, so a statement that writes may write any key
-
-_READS: Final = re.compile(r"\s*(SELECT|EXISTS)\b", re.IGNORECASE)
-
-
-def _statements(node: object) -> Iterator[str]:
-    """Yields the texts of all statements of a request."""
-    if isinstance(node, list):
-        for each in node:
-            yield from _statements(each)
-    elif isinstance(node, dict):
-        text = _field(node, "statement")
-        if isinstance(text, str):
-            yield text
-        for name in ("requestItems", "statements", "transactStatements"):
-            yield from _statements(_field(node, name))
-
-
 # Callers
 
 _REPLICATOR: Final = "replication.dynamodb.amazonaws.com"
@@ -287,26 +232,25 @@ _REPLICATING: Final = re.compile(
 
 
 def _caller(event: _Event) -> Caller:
-    who = event.userIdentity or _Identity()
-    arn = who.arn or ""
-    session = (who.principal_id or "").partition(":")[2]
+    who = event.get("userIdentity") or {}
+    arn = who.get("arn") or ""
+    session = (who.get("principalId") or "").partition(":")[2]
     if ":assumed-role/" in arn:
         session = arn.rpartition("/")[2]
     return Caller(
-        _principal(who),
-        who.account_id or (arn.split(":")[4:5] or [""])[0],
+        _principal(who, arn),
+        who.get("accountId") or account_of(arn),
         session,
-        event.sourceIPAddress or "",
-        event.userAgent or "",
+        event.get("sourceIPAddress") or "",
+        event.get("userAgent") or "",
     )
 
 
-def _principal(who: _Identity) -> str:
-    context = who.session_context
-    issuer = (context.session_issuer.arn if context and context.session_issuer else None) or ""
-    arn = who.arn or ""
+def _principal(who: Mapping[str, Any], arn: str) -> str:
+    context = who.get("sessionContext") or {}
+    issuer = (context.get("sessionIssuer") or {}).get("arn") or ""
     # Nobody else can make a role at that path; a session's name is its caller's choice.
-    if _REPLICATING.search(issuer or arn) or who.invoked_by == _REPLICATOR:
+    if _REPLICATING.search(issuer or arn) or who.get("invokedBy") == _REPLICATOR:
         return REPLICATION
     if ":role/" in issuer:
         return f"role/{issuer.rpartition('/')[2]}"
@@ -314,11 +258,11 @@ def _principal(who: _Identity) -> str:
         return f"role/{arn.split('/')[1]}"
     if ":user/" in arn:
         return f"user/{arn.rpartition('/')[2]}"
-    if who.type == "Root":
+    if who.get("type") == "Root":
         return "root"
     if arn:
         return arn.rpartition(":")[2]
     # A table's account logs only these of another account's caller.
-    principal = (who.principal_id or "").partition(":")[0]
-    name = who.user_name or who.invoked_by or principal or who.account_id
-    return name or "a caller without a name"
+    principal = (who.get("principalId") or "").partition(":")[0]
+    names = who.get("userName"), who.get("invokedBy"), principal, who.get("accountId")
+    return next(filter(None, names), "a caller without a name")

@@ -216,7 +216,7 @@ def wire_item(raw: bytes | msgspec.Raw) -> WireItem:
 
 
 def image_of(item: WireItem) -> bytes:
-    """Returns the wire JSON of an item in botocore's form; half a surrogate pair becomes U+FFFD."""
+    """Returns the wire JSON of an item in botocore's form; half a pair of surrogates is mended."""
     form = _with_binary(item, lambda each: base64.b64encode(each).decode())
     try:
         return msgspec.json.encode(form)

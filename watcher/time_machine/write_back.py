@@ -177,7 +177,7 @@ class WriteBack:
         replaced = _image(written.old)
         if is_same(replaced, now) or is_same(replaced, step.before):
             return Outcome.RESTORED, written.units
-        # As it was read: an image has U+FFFD for half a surrogate pair.
+        # As it was read: an image has another character for half a surrogate pair.
         again = self._swap(key, before, written.old)
         step.conflict = step.conflict or CHANGED
         return Outcome.CONFLICT, written.units + (again.units if again else 1.0)

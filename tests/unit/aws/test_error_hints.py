@@ -1,18 +1,14 @@
 """Errors say what to do: which action to allow, what to set, whose clock is wrong."""
 
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from typing import Any
 
 import pytest
 from botocore import exceptions as boto
 
-from tests.simulator import Simulator
 from tests.support.hand_clock import HandClock
 from watcher.aws import error_hints
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
-from watcher.aws.connect import connect
 from watcher.aws.error_mapping import to_watcher_error
 from watcher.aws.retry import retry_at_start
 from watcher.aws.tables import TablesClient
@@ -67,39 +63,27 @@ def test_a_denial_that_names_no_action_is_told_with_the_one_that_was_asked() -> 
 
 
 @pytest.mark.parametrize(
-    ("message", "date", "words"),
+    ("message", "words"),
     [
         (
-            "Signature expired: 20261122T013000Z is now earlier than 20261122T025500Z "
-            "(20261122T030000Z - 5 min.)",
-            timedelta(),
-            r"this clock is 1 h 30 min behind AWS's; set it$",
+            "Signature expired: 20261122T013000Z is now earlier than …",
+            "this machine's clock is off",
         ),
-        (
-            "Signature not yet current: 20261124T031000Z is still later than 20261122T030500Z "
-            "(20261122T030000Z + 5 min.)",
-            timedelta(),
-            r"this clock is 2 d ahead of AWS's; set it$",
-        ),
-        ("Request has expired.", timedelta(minutes=25), r"25 min behind AWS's"),
-        ("Request has expired.", timedelta(seconds=30), r"renew them"),
-        ("The security token is invalid", timedelta(), r"renew them"),
+        ("Signature not yet current: 20261124T031000Z is still …", "this machine's clock is off"),
+        ("The security token is invalid", "renew them"),
     ],
 )
-def test_a_clock_that_is_off_is_said_by_how_much(message: str, date: timedelta, words: str) -> None:
-    server = format_datetime(datetime.now(UTC) + date, usegmt=True)
+def test_a_refusal_is_told_by_its_cause(message: str, words: str) -> None:
     with pytest.raises(CredentialsError, match=words):
-        raise to_watcher_error(answer("InvalidSignatureException", message, date=server))
-    with pytest.raises(CredentialsError, match="renew them"):
-        raise to_watcher_error(answer("InvalidSignatureException", "x", date="never"))
+        raise to_watcher_error(answer("InvalidSignatureException", message))
 
 
 def test_a_proxys_page_is_named_as_one() -> None:
     page = "<!DOCTYPE html>\n<html><head><title>\nAccess Denied</title></head>" + "<p>x</p>" * 300
-    told = to_watcher_error(answer("403", page, status=403, server="squid/5.7", via="1.1 gate"))
+    told = to_watcher_error(answer("403", page, status=403, server="squid/5.7"))
     assert str(told).startswith(
-        'HTTP 403 with a page ("Access Denied", Server: squid/5.7, Via: 1.1 gate) instead of an '
-        "answer: a proxy or gateway is in the way; "
+        'HTTP 403 with a page ("Access Denied") instead of an answer: a proxy or gateway is in '
+        "the way; "
     )
     assert len(str(told)) < 250
     told = to_watcher_error(answer("502", "<html>", status=502))
@@ -110,7 +94,7 @@ def test_a_proxys_page_is_named_as_one() -> None:
 def test_a_plain_connection_to_a_tls_port_is_named_as_one() -> None:
     page = "<html><title>400 The plain HTTP request was sent to HTTPS port</title></html>"
     told = to_watcher_error(answer("400", page, status=400))
-    assert str(told) == "HTTP 400 with a page instead of an answer: it is an https:// endpoint"
+    assert str(told).endswith(" instead of an answer: it is an https:// endpoint")
 
     def call() -> None:
         raise to_watcher_error(boto.ConnectionClosedError(endpoint_url=url))
@@ -145,22 +129,6 @@ def test_a_tls_error_names_the_url_and_what_to_set() -> None:
     assert "set AWS_CA_BUNDLE" in str(to_watcher_error(error))
     error = boto.SSLError(endpoint_url=url, error=OSError("[SSL: WRONG_VERSION_NUMBER] x"))
     assert str(to_watcher_error(error)).endswith("is it an http:// endpoint?")
-
-
-def test_a_streams_only_endpoint_says_what_to_set_for_tables(
-    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB_STREAMS", simulator.endpoint)
-    simulator.set_faults(auth_error="UnknownOperationException", auth_operations=("DescribeTable",))
-    with pytest.raises(StreamError, match="knows no tables: set AWS_ENDPOINT_URL_DYNAMODB to"):
-        connect("orders", AwsConfig("us-east-1", endpoint_url=simulator.endpoint))
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
-    with pytest.raises(StreamError) as caught:
-        connect("orders", AwsConfig("us-east-1"))
-    assert (
-        "watcher looks for tables at https://dynamodb.us-east-1.amazonaws.com, streams at "
-        f"{simulator.endpoint}: set AWS_ENDPOINT_URL_DYNAMODB to"
-    ) in str(caught.value)
 
 
 @pytest.mark.parametrize(

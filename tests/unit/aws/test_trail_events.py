@@ -188,7 +188,10 @@ def test_other_events_are_passed_over() -> None:
     assert not calls(trails.statement(SECOND, select), checks)
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"Records": [{"a"', b"\xff\x00"])
+EVENT = b'{"Records": [{"eventSource": "dynamodb.amazonaws.com", "eventName": "PutItem"}]}'
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"Records": [{"a"', b"\xff\x00", EVENT])
 def test_what_is_no_log_file_is_refused(content: bytes) -> None:
     with pytest.raises((msgspec.DecodeError, UnicodeDecodeError, ValueError)):
         list(calls_in(content, frozenset((ARN,))))
