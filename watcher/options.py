@@ -237,7 +237,7 @@ class WatchOptions(ReadOptions):
         str | Callable[[dict[str, Any]], object] | None,
         Opt(
             "when a handler fails: retry (forever; default with --checkpoint), log (default "
-            "without: skip the record), stop, dead-letter:DEST (a DLQ: a file or s3://); "
+            "without: skip the record), stop, dead-letter:DEST (a DLQ: a file, sqs://, s3://); "
             "or retry:N or retry:15m first, as in retry:15m,stop",
             "POLICY",
             "failures",

@@ -106,6 +106,7 @@ POSITIONS = "--checkpoint dynamodb://leases/orders"
             [f"orders {POSITIONS} --from trim-horizon --no-follow"],
             set(),
         ),
+        (("`dead-letter:sqs://…`",), [f"orders {DEAD}sqs://dead"], set()),
         (("`dead-letter:s3://…`",), [f"orders {DEAD}s3://dead/of"], set()),
         (("`--sqs`",), ["orders --sqs dead --from trim-horizon --no-follow"], set()),
         ((), ["count orders --by kind"], set()),

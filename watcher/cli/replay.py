@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 from watcher.aws.config import AwsConfig, blaming
 from watcher.cli import completers, handler_flags, options
 from watcher.cli.command_line import CommandLine
 from watcher.cli.options import Values
 from watcher.declared import Opt
-from watcher.delivery.dead_letters import bucket_letters
+from watcher.delivery.dead_letters import QueueLetters, open_letters
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.output import OutputClosed
@@ -32,7 +32,8 @@ logger = logging.getLogger("watcher")
 _File = Annotated[
     str,
     Opt(
-        "dead letters: a file or s3://BUCKET/PREFIX; or lines of --print-json; - for stdin",
+        "dead letters: a file, sqs://QUEUE (deletes handled messages there), s3://BUCKET/PREFIX;"
+        " or lines of --print-json; - for stdin",
         completer=completers.files,
     ),
 ]
@@ -68,16 +69,19 @@ def _replay(name: str, choice: handler_flags.Choice, values: Values) -> int:
     options.call(style.set_up, values)
     aws = AwsConfig(values["region"], values["profile"])
     on_error = FailurePolicy.parse(values["on_error"] or "log", aws)
-    with _open_source(name, on_error, aws) as lines:
+    with _open_source(name, on_error, aws) as (file, source):
         if choice.has_lambda:
             handler_flags.set_environment((), values)
         handlers = choice.load()
         if not handlers:
             raise UsageError("choose the handlers to replay to, such as --print-record")
         matches = _filter_of(values)
-        replay = RecordLines(lines)
+        letters = source if isinstance(source, QueueLetters) else None
+        replay = RecordLines(file or source or (), letters.keep if letters else None)
         dispatcher = Dispatcher(handlers, on_error, shutdown=Shutdown(values["stop_timeout"]))
-        _ReplayDelivery(replay, matches, options.redaction(values), dispatcher).run()
+        step = _ReplayDelivery(replay, matches, options.redaction(values), dispatcher, letters)
+        with nullcontext() if source is None else blaming(name):
+            step.run()
     ended = dispatcher.shutdown.signal
     failures, left = dispatcher.failures, dispatcher.pending_count
     left_out = f"{replay.filtered} filtered out, " if replay.filtered else ""
@@ -114,6 +118,8 @@ class _ReplayDelivery:
     redaction: Redaction | None
     """Hides parts of the records that pass the matches."""
     dispatcher: Dispatcher
+    letters: QueueLetters | None = None
+    _unhandled: int = 0
 
     def run(self) -> None:
         """Hand over the records that pass the matches, if there is one; close the handlers."""
@@ -140,28 +146,42 @@ class _ReplayDelivery:
     def _hand_over(self) -> None:
         dispatcher, shutdown = self.dispatcher, self.dispatcher.shutdown
         for record in self.source:
+            self._settle(but_last=True)
             if self.matches is None or self.matches(record):
                 shown = record if self.redaction is None else self.redaction(record)
                 with shutdown.may_interrupt():
                     dispatcher.deliver(shown)
             else:
                 self.source.filtered += 1
+                if self.letters is not None:
+                    self.letters.keep()
             if shutdown.requested:
                 break
         dispatcher.drain()
         dispatcher.flush()
+        self._settle()
+
+    def _settle(self, *, but_last: bool = False) -> None:
+        """Reports each letter as done or failed once no batch holds it."""
+        if self.letters is None or self.dispatcher.pending_count:
+            return
+        self.dispatcher.flush()
+        before, self._unhandled = self._unhandled, self.dispatcher.unhandled
+        self.letters.acknowledge(went_well=self._unhandled == before, but_last=but_last)
 
 
 @contextmanager
-def _open_source(name: str, on_error: FailurePolicy, aws: AwsConfig) -> Iterator[Iterable[bytes]]:
-    """Yields the lines of a file, or of a bucket's letters. Raises UsageError."""
+def _open_source(
+    name: str, on_error: FailurePolicy, aws: AwsConfig
+) -> Iterator[tuple[IO[bytes] | None, QueueLetters | Iterator[bytes] | None]]:
+    """Yields the file, or the queue or bucket. Raises UsageError."""
     other = on_error.dead_letters
     if isinstance(other, str) and other and Path(other).resolve() == Path(name).resolve():
         text = f"{name} can't be read and take new dead letters; choose another place"
         raise UsageError(text, "on_error")
-    if (letters := bucket_letters(name, aws)) is not None:
-        with blaming(name):
-            yield letters
+    if (source := open_letters(name, aws)) is not None:
+        with closing(source) if isinstance(source, QueueLetters) else nullcontext():
+            yield None, source
     else:
         with open_lines(name) as file:
-            yield file
+            yield file, None

@@ -1,20 +1,31 @@
-"""The destinations of dead letters, from which `replay` reads: files, S3, functions."""
+"""The destinations of dead letters, from which `replay` reads: files, SQS, S3, functions."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote
 
-from watcher.aws.config import AwsConfig, blaming
-from watcher.errors import UsageError
+from watcher.aws.config import AwsConfig, Client, ParsedAnswer, blaming
+from watcher.clock import CLOCK, Clock
+from watcher.errors import UsageError, WatcherError
 from watcher.files import append_lines
 from watcher.records.record import Record
 
-_S3 = re.compile(r"s3://(?P<bucket>[^/]+)/?(?P<prefix>.*)")
+if TYPE_CHECKING:
+    import boto3
+
+_URL = re.compile(r"(?P<kind>sqs|s3)://(?P<place>.+)")
 _OTHER_URL = re.compile(r"[a-z][a-z0-9+.-]*://")
+_QUEUE_REGION = re.compile(r"https?://sqs\.([\w-]+)\.")
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html
+_SQS_BYTES = 1024 * 1024
+_AT_ONCE = 10  # messages in one call of SQS
+_HIDDEN_SECONDS = 900  # then SQS shows a letter again, if `replay` is killed
+_POLL_SECONDS = 1  # SQS may miss a letter in a single look
 
 
 TakeDeadLetter: TypeAlias = Callable[[dict[str, Any]], object]
@@ -47,11 +58,12 @@ def open_dead_letters(place: str | TakeDeadLetter, aws: AwsConfig) -> DeadLetter
     """Opens the destination in `dead-letter:PLACE`. Raises UsageError."""
     if not isinstance(place, str):
         return _Function(place)
-    if matched := _S3.fullmatch(place):
+    matched = _URL.fullmatch(place)
+    if matched is not None:
         with blaming(place, "on_error"):
-            return _Bucket(place, matched, aws)
+            return _KINDS[matched["kind"]](place, matched["place"], aws)
     if _OTHER_URL.match(place):
-        raise UsageError(f"{place}: use a file or s3://BUCKET/PREFIX", "on_error")
+        raise UsageError(f"{place}: use a file, sqs:// or s3://", "on_error")
     return _File(place)
 
 
@@ -83,12 +95,35 @@ class _Function:
         """Does nothing: the function is the caller's."""
 
 
+class TooLargeError(WatcherError):
+    """Raised for a dead letter that is too large for its destination."""
+
+
+class _Queue:
+    """An SQS queue, opened by its name, URL or ARN."""
+
+    def __init__(self, name: str, place: str, aws: AwsConfig) -> None:
+        self.name = name
+        self._client, self._url = open_queue(place, aws.boto3_session())
+
+    def put(self, letters: Sequence[DeadLetter]) -> None:
+        for letter in letters:
+            if (size := len(letter.line)) > _SQS_BYTES:
+                text = f"this letter has {size:,} bytes, and SQS takes {_SQS_BYTES:,}: use s3://"
+                raise TooLargeError(text)
+            fifo = _fifo_parameters(letter) if self._url.endswith(".fifo") else {}
+            self._client.send_message(QueueUrl=self._url, MessageBody=letter.line.decode(), **fifo)
+
+    def close(self) -> None:
+        self._client.close()
+
+
 class _Bucket:
     """An S3 bucket with one object per letter; the same letter replaces its object."""
 
-    def __init__(self, name: str, matched: re.Match[str], aws: AwsConfig) -> None:
+    def __init__(self, name: str, place: str, aws: AwsConfig) -> None:
         self.name = name
-        self._bucket, prefix = matched.groups()
+        self._bucket, _, prefix = place.partition("/")
         self._prefix = prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
         self._client = aws.boto3_session().client("s3")
 
@@ -104,18 +139,127 @@ class _Bucket:
         self._client.close()
 
 
-def bucket_letters(place: str, aws: AwsConfig) -> Iterator[bytes] | None:
-    """Returns the lines of the letters in `s3://…`, in the shards' order; None for another place.
+_KINDS: dict[str, Callable[[str, str, AwsConfig], DeadLetters]] = {
+    "sqs": _Queue,
+    "s3": _Bucket,
+}
 
-    The objects stay, as a file does.
+
+def _fifo_parameters(letter: DeadLetter) -> dict[str, str]:
+    """Returns FIFO parameters: a shard's letters stay in order, and a repeated one is dropped."""
+    shard_key = letter.record.shard_key
+    identity = f"{shard_key} {letter.record.sequence_number} {letter.handler}"
+    return {
+        "MessageGroupId": hashlib.sha256(str(shard_key).encode()).hexdigest(),
+        "MessageDeduplicationId": hashlib.sha256(identity.encode()).hexdigest(),
+    }
+
+
+def open_queue(place: str, session: boto3.Session) -> tuple[Client, str]:
+    """Returns a client for a queue, and the queue's URL, given its name, URL or ARN.
+
+    The queue's region is that of its URL or ARN, else the session's.
     """
-    matched = _S3.fullmatch(place)
-    return matched and _lines(matched["bucket"], matched["prefix"], aws)
+    if place.startswith(("http://", "https://")):
+        region = _QUEUE_REGION.match(place)
+        return session.client("sqs", region_name=region and region[1]), place
+    owner, arn_region = {}, None
+    if place.startswith("arn:"):
+        _, _, _, arn_region, account, place = place.split(":", 5)
+        owner = {"QueueOwnerAWSAccountId": account}
+    client = session.client("sqs", region_name=arn_region)
+    return client, client.get_queue_url(QueueName=place, **owner)["QueueUrl"]
 
 
-def _lines(bucket: str, prefix: str, aws: AwsConfig) -> Iterator[bytes]:
-    client = aws.boto3_session().client("s3")
-    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+# The letters that `replay` reads
+
+
+def open_letters(place: str, aws: AwsConfig) -> QueueLetters | Iterator[bytes] | None:
+    """Opens the letters at `sqs://…` or `s3://…`; returns None for a file. Raises UsageError."""
+    matched = _URL.fullmatch(place)
+    if matched is None:
+        return None
+    with blaming(place):
+        if matched["kind"] == "sqs":
+            return QueueLetters(*open_queue(matched["place"], aws.boto3_session()))
+        bucket, _, prefix = matched["place"].partition("/")
+        return _bucket_letters(aws.boto3_session().client("s3"), bucket, prefix)
+
+
+class QueueLetters:
+    """A queue's messages, each received once, and hidden from other consumers meanwhile.
+
+    Successful ones are deleted; the others become visible again at the end.
+    """
+
+    def __init__(self, client: Client, url: str, clock: Clock = CLOCK) -> None:
+        self._client = client
+        self._url = url
+        self._clock = clock
+        self._yielded: list[str] = []
+        self._held: dict[str, None] = {}
+        self._seen: set[str] = set()
+        self._due = 0.0
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yields the letters, which may be something else."""
+        while messages := self._receive():
+            for message in messages:
+                self._seen.add(message["MessageId"])
+                handle = message["ReceiptHandle"]
+                self._held[handle] = None
+                self._yielded.append(handle)
+                yield message["Body"].encode()
+
+    def _receive(self) -> list[ParsedAnswer]:
+        """Returns new messages, after a short wait: SQS may miss some in a single look."""
+        if self._clock.monotonic() >= self._due:
+            self._hide(_HIDDEN_SECONDS)
+            self._due = self._clock.monotonic() + _HIDDEN_SECONDS / 2
+        answer = self._client.receive_message(
+            QueueUrl=self._url,
+            MaxNumberOfMessages=_AT_ONCE,
+            VisibilityTimeout=_HIDDEN_SECONDS,
+            WaitTimeSeconds=_POLL_SECONDS,
+        )
+        messages: list[ParsedAnswer] = answer.get("Messages", [])
+        return [each for each in messages if each["MessageId"] not in self._seen]
+
+    def keep(self) -> None:
+        """Keeps the last yielded letter."""
+        self._yielded.pop()
+
+    def acknowledge(self, *, went_well: bool, but_last: bool = False) -> None:
+        """Ends the letters yielded since the last call, but for the last with `but_last`.
+
+        They are deleted, if they went well.
+        """
+        finished = self._yielded[:-1] if but_last else self._yielded
+        self._yielded = self._yielded[len(finished) :]
+        for handle in finished if went_well else ():
+            del self._held[handle]
+            self._client.delete_message(QueueUrl=self._url, ReceiptHandle=handle)
+
+    def close(self) -> None:
+        """Shows the letters that are left to other consumers."""
+        self._hide(0)
+        self._client.close()
+
+    def _hide(self, seconds: int) -> None:
+        """Hides the held messages; SQS refuses one after 12 hours, which then becomes visible."""
+        handles = list(self._held)
+        for first in range(0, len(handles), _AT_ONCE):
+            entries = [
+                {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": seconds}
+                for place, handle in enumerate(handles[first : first + _AT_ONCE])
+            ]
+            self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
+
+
+def _bucket_letters(client: Client, bucket: str, prefix: str) -> Iterator[bytes]:
+    """Yields each object's lines, in the shards' order; the objects stay, as a file does."""
+    pages = client.get_paginator("list_objects_v2")
+    for page in pages.paginate(Bucket=bucket, Prefix=prefix):
         for each in page.get("Contents", ()):
             answer = client.get_object(Bucket=bucket, Key=each["Key"])
             yield from answer["Body"].read().splitlines(keepends=True)

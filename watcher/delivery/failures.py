@@ -55,7 +55,7 @@ class FailurePolicy(msgspec.Struct, frozen=True):
     seconds: float = math.inf
     """The time from the first failure until the record is given up."""
     dead_letters: str | TakeDeadLetter = ""
-    """The destination of dead letters: a file, `s3://…`, or a function."""
+    """The destination of dead letters: a file, `sqs://…`, `s3://…`, or a function."""
     aws: AwsConfig = AwsConfig()
     """The connection to a destination at AWS."""
 

@@ -1,21 +1,27 @@
-"""Reads a file of records: lines of `--print-json`, dead letters, or a Lambda function's events."""
+"""Reads a file of records: lines of `--print-json`, dead letters, and what other tools write.
+
+Those are a Lambda function's event, the answers of GetRecords, and records one after another or
+in an array, in one line or in several.
+"""
 
 from __future__ import annotations
 
 import codecs
 import gzip
 import logging
+import re
 import sys
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import msgspec
 
 from watcher.aws.json_text import read
 from watcher.errors import UsageError
 from watcher.records.record import Record
+from watcher.times import parse_written_time
 
 logger = logging.getLogger("watcher")
 
@@ -34,10 +40,18 @@ class _Line(msgspec.Struct):
     handler: str = ""
     eventSourceARN: str = ""  # the stream, in a Lambda function's event
     Records: list[msgspec.Raw] | None = None
-    """The records of such an event."""
+    """The records of such an event, or of an answer of GetRecords."""
 
 
 _line = msgspec.json.Decoder(_Line)
+
+# Of the record itself: an attribute of this name holds an object, and a text escapes the quotes.
+_TIME: Final = re.compile(
+    rb'("ApproximateCreationDateTime"\s*:\s*)(?:"([^"\\]*)"|(-?[0-9][0-9.eE+-]*))'
+)
+_OPENING: Final = b"{\n", b"[\n", b"{\r\n", b"[\r\n"
+_MILLISECONDS_FROM: Final = 1e11  # seconds until the year 5138, or milliseconds from 1973 on
+_MICROSECONDS_FROM: Final = 1e14
 
 
 @contextmanager
@@ -61,8 +75,16 @@ class RecordLines:
     Iterating raises UsageError for a file that begins with something else than records.
     """
 
-    def __init__(self, file: Iterable[bytes]) -> None:
+    def __init__(
+        self, file: Iterable[bytes], on_unreadable: Callable[[], object] | None = None
+    ) -> None:
+        """`on_unreadable` is called right after a line that is no record was taken.
+
+        With it each line is one record or letter: a queue's messages are settled one by one.
+        """
         self._file = file
+        self._on_unreadable = on_unreadable
+        self._each_is_one = on_unreadable is not None
         self._before = b""
         # The handler that failed on a record first, of the latest records.
         self._first: OrderedDict[tuple[str, str, str], str] = OrderedDict()
@@ -79,12 +101,12 @@ class RecordLines:
         for number, text in texts:
             try:
                 letter = read(_line, text)
-                if letter.Records is not None:
+                if letter.Records is not None and not self._each_is_one:
                     yield from self._records_in((number, each) for each in letter.Records)
                     continue
                 stream = letter.stream or letter.eventSourceARN
                 raw = bytes(letter.record) or bytes(text)
-                record = Record.from_json(raw, letter.shard_id, stream)
+                record = _record(raw, letter.shard_id, stream)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 self._leave_out(number, error)
                 continue
@@ -99,18 +121,85 @@ class RecordLines:
             self._before = raw
 
     def _texts(self) -> Iterator[tuple[int, bytes]]:
-        for number, line in enumerate(self._file, 1):
-            text = line.strip()
+        lines = enumerate(self._file, 1)
+        for number, document in lines if self._each_is_one else _documents(lines):
+            text = document.strip()
             if number == 1:
                 text = text.removeprefix(codecs.BOM_UTF8)
+            if text.startswith(b"["):
+                text = b'{"Records":%b}' % text
             if text:
                 yield number, text
 
     def _leave_out(self, number: int, error: Exception) -> None:
         self.unreadable += 1
+        if self._on_unreadable is not None:
+            self._on_unreadable()
         if self.unreadable > _WRONG_FILE and not self.records:
             raise UsageError("these are neither dead letters nor lines of --print-json") from None
         logger.warning(f"line {number} is neither a dead letter nor a record: {error}")
+
+
+def _documents(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    """Joins the lines of JSON that is indented; any other line is yielded as it is.
+
+    Such JSON begins with a line that ends in a bracket, and goes on until a line without an indent,
+    which is its last one if it closes a bracket.
+    """
+    parts: list[bytes] = []
+    begin = 0
+    for number, line in lines:
+        if parts:
+            if line[:1].isspace():
+                parts.append(line)
+                continue
+            is_last = line.startswith((b"}", b"]"))
+            yield begin, b"".join([*parts, line] if is_last else parts)
+            parts = []
+            if is_last:
+                continue
+        if line.endswith(_OPENING):
+            parts, begin = [line], number
+        else:
+            yield number, line
+    if parts:
+        yield begin, b"".join(parts)
+
+
+def _record(raw: bytes, shard_id: str, stream: str) -> Record:
+    """Makes a record, its time in seconds. Raises msgspec.DecodeError."""
+    try:
+        record = Record.from_json(raw, shard_id, stream)
+        if (record.wire.dynamodb.ApproximateCreationDateTime or 0) < _MILLISECONDS_FROM:
+            return record
+    except msgspec.DecodeError:  # a time as text, or no record
+        if (in_seconds := _with_seconds(raw)) == raw:
+            raise
+    else:
+        in_seconds = _with_seconds(raw)
+    return Record.from_json(in_seconds, shard_id, stream)
+
+
+def _with_seconds(raw: bytes) -> bytes:
+    """Returns a record with its time as the service writes it; as it is where it has none.
+
+    Raises msgspec.DecodeError for a number that is none.
+    """
+    found = _TIME.search(raw)
+    if found is None:
+        return raw
+    name, text, number = found.groups()
+    try:
+        if text is None:
+            seconds = msgspec.json.decode(number, type=float)
+            seconds /= 1_000_000 if seconds >= _MICROSECONDS_FROM else 1000
+        elif (time := parse_written_time(text.decode())) is not None:
+            seconds = time.timestamp()
+        else:
+            return raw
+    except (UsageError, ValueError, OverflowError):
+        return raw
+    return raw[: found.start()] + name + msgspec.json.encode(seconds) + raw[found.end() :]
 
 
 def read_records(lines: RecordLines, name: str) -> Iterator[Record]:

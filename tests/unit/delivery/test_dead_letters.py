@@ -1,17 +1,20 @@
-"""Dead letters in a bucket or a function; and their way back."""
+"""Dead letters in a file, a queue, a topic, a bucket or a function; and their way back."""
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.hand_clock import HandClock
 from tests.support.wire import FIRST, record, wire
 from watcher.cli import main
+from watcher.delivery.dead_letters import QueueLetters
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Failure, Handler
@@ -48,6 +51,11 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         import boto3
 
         yield boto3.client
+
+
+def bodies(queues: Any, url: str) -> list[Any]:
+    answer = queues.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0)
+    return [json.loads(each["Body"]) for each in answer.get("Messages", [])]
 
 
 def replay(
@@ -93,6 +101,45 @@ def test_a_dead_letter_that_takes_long_delays_neither_the_loop_nor_other_retries
     assert not left and made.failures == made.given_up.dead_letter_count == 3
 
 
+@pytest.mark.parametrize("by", ["name", "url", "arn"])
+def test_a_queue_gets_letters_and_a_replay_deletes_those_that_went_well(
+    aws: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str
+) -> None:
+    queues = aws("sqs")
+    url = queues.create_queue(QueueName="dead")["QueueUrl"]
+    place = {"name": "dead", "url": url, "arn": "arn:aws:sqs:us-east-1:123456789012:dead"}[by]
+    dead(f"dead-letter:sqs://{place}", (1, 2, 3), handlers=2)
+    queues.send_message(QueueUrl=url, MessageBody='"somebody else\'s"')
+    assert len(bodies(queues, url)) == 7
+    bad = f'assert record.sequence_number != "{FIRST + 2}"; print(record.sequence_number)'
+    assert replay(f"sqs://{place}", folder=tmp_path, body=bad) == 1
+    assert capsys.readouterr().out.split() == [str(FIRST + number) for number in (1, 3)]
+    left = bodies(queues, url)
+    assert len(left) >= 2 and "somebody else's" in left
+    numbers = {each["record"]["dynamodb"]["SequenceNumber"] for each in left if "record" in each}
+    assert numbers == {str(FIRST + 2)}
+    assert replay(f"sqs://{place}", folder=tmp_path) == 1, "one is still no letter"
+    assert capsys.readouterr().out.split() == [str(FIRST + 2)]
+    assert bodies(queues, url) == ["somebody else's"]
+
+
+@pytest.mark.proof
+def test_what_a_filter_leaves_out_stays_in_the_queue(aws: Any, tmp_path: Path) -> None:
+    queues = aws("sqs")
+    url = queues.create_queue(QueueName="dead")["QueueUrl"]
+    dead("dead-letter:sqs://dead", (1, 2))
+    pattern = json.dumps({"dynamodb": {"NewImage": {"n": {"N": ["1"]}}}})
+    assert replay("sqs://dead", "--filter", pattern, folder=tmp_path) == 0
+    assert [each["record"] for each in bodies(queues, url)] == [wire(2)]
+
+
+def test_a_fifo_queue_has_a_shards_letters_in_their_order_each_once(aws: Any) -> None:
+    queues = aws("sqs")
+    url = queues.create_queue(QueueName="dead.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+    dead("dead-letter:sqs://dead.fifo", (1, 2, 2))
+    assert [each["record"] for each in bodies(queues, url)] == [wire(1), wire(2)]
+
+
 @pytest.mark.proof
 def test_a_bucket_has_an_object_for_each_letter_in_the_order_of_the_records(
     aws: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -109,6 +156,69 @@ def test_a_bucket_has_an_object_for_each_letter_in_the_order_of_the_records(
     assert capsys.readouterr().out.split() == [str(FIRST + number) for number in (9, 10)]
 
 
-def test_a_place_that_cannot_be_is_refused_at_the_start() -> None:
-    with pytest.raises(UsageError, match="use a file or s3://BUCKET/PREFIX"):
-        dead("dead-letter:kafka://dead")
+def test_a_letter_that_a_place_does_not_take_stops_before_its_record(aws: Any) -> None:
+    aws("sqs").create_queue(QueueName="dead")
+    made = Dispatcher([Handler("o", fail)], FailurePolicy.parse("dead-letter:sqs://dead"))
+    large = json.dumps(wire(1, size=1_100_000)).encode()
+    with pytest.raises(HandlerError, match=r"SQS takes 1,048,576: use s3://; stopped before it"):
+        made.deliver(Record.from_json(large, "shard-0"))
+    assert made.given_up.dead_letter_count == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("sqs://none", "sqs://none: .*does not exist"),
+        ("kafka://dead", "use a file, sqs:// or s3://"),
+    ],
+)
+def test_a_place_that_cannot_be_is_refused_at_the_start(aws: Any, place: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        dead(f"dead-letter:{place}")
+
+
+def test_messages_stay_hidden_until_they_are_deleted_or_given_back() -> None:
+    clock, queue = HandClock(), HiddenMessages(12)
+    letters = QueueLetters(queue, "url", clock)
+    for number, _ in enumerate(letters):
+        if number < 9:
+            letters.acknowledge(went_well=True)
+    assert queue.hidden == []
+    letters.close()
+    assert queue.hidden == [(f"handle-{number}", 0) for number in range(9, 12)]
+
+
+def test_what_takes_long_to_receive_is_hidden_meanwhile() -> None:
+    clock = HandClock()
+    queue = HiddenMessages(35, on_receive=lambda: clock.sleep(200))
+    assert len(list(QueueLetters(queue, "url", clock))) == 35
+    assert queue.hidden[:20] == [(f"handle-{number}", 900) for number in range(20)]
+
+
+class HiddenMessages:
+    """A queue's messages, and for how long they are hidden."""
+
+    def __init__(self, count: int, on_receive: Callable[[], object] = lambda: None) -> None:
+        self._left = [
+            {"MessageId": str(n), "ReceiptHandle": f"handle-{n}", "Body": "{}"}
+            for n in range(count)
+        ]
+        self._on_receive = on_receive
+        self.hidden: list[tuple[str, int]] = []
+
+    def receive_message(self, **asked: Any) -> dict[str, Any]:
+        self._on_receive()
+        count = asked["MaxNumberOfMessages"]
+        given, self._left = self._left[:count], self._left[count:]
+        return {"Messages": given} if given else {}
+
+    def delete_message(self, **asked: Any) -> None:
+        """Nothing shows it here."""
+
+    def change_message_visibility_batch(self, **asked: Any) -> None:
+        entries = asked["Entries"]
+        assert 0 < len(entries) <= 10 and len({each["Id"] for each in entries}) == len(entries)
+        self.hidden += [(each["ReceiptHandle"], each["VisibilityTimeout"]) for each in entries]
+
+    def close(self) -> None:
+        """Does nothing."""

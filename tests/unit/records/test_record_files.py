@@ -1,10 +1,10 @@
-"""Files of records, as they lie about: by this program, or events of a Lambda function."""
+"""Files of records, as they lie about: by this program, the CLI, an SDK, a Lambda event."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 
@@ -34,6 +34,53 @@ def numbers(records: list[Record]) -> list[int]:
     return [int(each.sequence_number) - FIRST for each in records]
 
 
+def at(time: object, number: int = 0) -> dict[str, object]:
+    """A record with a time as somebody else writes it."""
+    change = wire(number)["dynamodb"]
+    assert isinstance(change, dict)
+    return {**wire(number), "dynamodb": {**change, "ApproximateCreationDateTime": time}}
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [
+        (SECONDS, SECONDS),
+        (1.7e9, SECONDS),
+        (SECONDS * 1000 + 125, SECONDS + 0.125),
+        (SECONDS * 1_000_000 + 125_000, SECONDS + 0.125),
+        ("2023-11-14T22:13:20.125Z", SECONDS + 0.125),  # the SDK for JavaScript
+        ("2023-11-14T23:13:20+01:00", SECONDS),  # the CLI, version 2
+        ("2023-11-14 22:13:20+00:00", SECONDS),  # Python's str()
+    ],
+)
+def test_a_time_is_known_in_every_form(time: object, seconds: float) -> None:
+    (record,) = read(json.dumps(at(time)).encode())
+    assert record.created_at is not None
+    assert record.created_at.timestamp() == seconds
+    # A handler, a Lambda function say, gets it as the service writes it.
+    assert json.loads(bytes(record.raw))["dynamodb"]["ApproximateCreationDateTime"] == seconds
+
+
+def test_an_item_that_holds_such_a_time_keeps_it() -> None:
+    made = at(SECONDS * 1000)
+    texts = ['{"ApproximateCreationDateTime": 1700000000000}', "ApproximateCreationDateTime"]
+    image = {"pk": {"S": texts[0]}, texts[1]: {"N": "1700000000000"}, "set": {"SS": texts}}
+    change = made["dynamodb"]
+    assert isinstance(change, dict)
+    # The image comes before the time, as it does in AWS's own order.
+    made["dynamodb"] = {"NewImage": image, **change} | {"NewImage": image}
+    (record,) = read(json.dumps(made).encode())
+    assert record["dynamodb"]["NewImage"] == image
+    assert record.wire.dynamodb.ApproximateCreationDateTime == SECONDS
+
+
+@pytest.mark.parametrize("time", ['"yesterday"', '"0001-01-01T00:00"', "1e999", "1-2", "{}"])
+def test_a_time_that_is_none_makes_its_line_unreadable(time: str) -> None:
+    lines = RecordLines(BytesIO(json.dumps(at("T")).replace('"T"', time).encode()))
+    assert list(lines) == []
+    assert lines.unreadable == 1
+
+
 def as_lines(records: list[dict[str, object]]) -> str:
     return "".join(json.dumps(each) + "\n" for each in records)
 
@@ -42,7 +89,27 @@ def as_event(records: list[dict[str, object]]) -> str:
     return json.dumps({"Records": [{**each, "eventSourceARN": ARN} for each in records]})
 
 
-FORMS = [as_lines, as_event]
+def as_page(records: list[dict[str, object]]) -> str:
+    return json.dumps({"Records": records, "NextShardIterator": "AAA"}, indent=4) + "\n"
+
+
+def as_pages(records: list[dict[str, object]]) -> str:
+    return as_page(records[:1]) + as_page([]) + as_page(records[1:])
+
+
+def as_array(records: list[dict[str, object]]) -> str:
+    return json.dumps(records)
+
+
+def as_jq(records: list[dict[str, object]]) -> str:
+    return "".join(json.dumps(each, indent=2) + "\n" for each in records)
+
+
+def as_windows(records: list[dict[str, object]]) -> str:
+    return as_page(records).replace("\n", "\r\n")
+
+
+FORMS = [as_lines, as_event, as_page, as_pages, as_array, as_jq, as_windows]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -67,12 +134,26 @@ def test_a_lambda_event_tells_the_stream() -> None:
 def test_what_can_not_be_read_takes_nothing_else_with_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    event = json.dumps({"Records": [wire(3), {"no": "record"}, 7, wire(4)]})
-    lines = RecordLines(BytesIO(("{\n" + as_lines([wire(0)]) + event).encode()))
+    cut = as_page([wire(1)])[:200].rpartition("\n")[0] + "\n"
+    page = json.dumps({"Records": [wire(3), {"no": "record"}, 7, wire(4)]}, indent=1)
+    lines = RecordLines(BytesIO(("{\n" + as_lines([wire(0)]) + cut + page).encode()))
     assert numbers(list(lines)) == [0, 3, 4]
-    assert lines.unreadable == 3
+    assert lines.unreadable == 4
     told = [record.getMessage().partition(" is ")[0] for record in caplog.records]
-    assert told == ["line 1", "line 3", "line 3"]
+    last = 3 + cut.count("\n")
+    assert told == ["line 1", "line 3", f"line {last}", f"line {last}"]
+
+
+def test_a_message_is_told_as_unreadable_before_the_next_one_is_taken() -> None:
+    done: list[str] = []
+
+    def messages() -> Iterator[bytes]:
+        for body in (b"{", as_array([wire(1), wire(2)]).encode(), as_lines([wire(3)]).encode()):
+            done.append("taken")
+            yield body
+
+    assert numbers(list(RecordLines(messages(), lambda: done.append("kept")))) == [3]
+    assert done == ["taken", "kept", "taken", "kept", "taken"]
 
 
 @pytest.fixture
