@@ -33,10 +33,8 @@ from boto3.dynamodb.types import TypeSerializer
 
 from watcher.aws.model import WireItem
 from watcher.delivery.coroutines import Coroutines
-from watcher.delivery.failures import FailureLog, FailurePolicy
 from watcher.delivery.handler import Failure, Handler
 from watcher.delivery.handler_modules import described, load
-from watcher.delivery.retries import Retries
 from watcher.errors import UsageError
 from watcher.records.record import NativeItem, Record, image_of
 from watcher.stream import Stream
@@ -146,8 +144,8 @@ class WatchedTable:
         coroutines = Coroutines()
         loaded.finish = coroutines.finish
         for record in records:
-            _run_step(loaded, functools.partial(_handle, loaded, record))
-        _run_step(loaded, loaded.drain)
+            _run_step(functools.partial(_handle, loaded, record))
+        _run_step(loaded.drain)
         loaded.finish(loaded.close())
         coroutines.close()
         return records
@@ -174,17 +172,12 @@ def _handle(handler: Handler, record: Record) -> None:
     handler.finish(handler.handle(record))
 
 
-def _run_step(handler: Handler, step: Callable[[], object]) -> None:
-    """Runs a step, with all the retries of a batch; then raises the function's error."""
-    retries = Retries(FailurePolicy(), FailureLog())
-    while True:
-        try:
-            step()
-            return
-        except Failure as failure:
-            if retries.next_in(handler.name, failure) is None:
-                raise failure.error from None
-            step = functools.partial(handler.go_on, failure, given_up=False)
+def _run_step(step: Callable[[], object]) -> None:
+    """Runs a step of a batch; raises the function's error."""
+    try:
+        step()
+    except Failure as failure:
+        raise failure.error from None
 
 
 @pytest.fixture(scope="session")

@@ -111,8 +111,8 @@ def test_a_batch_that_fails_leaves_dead_letters_that_can_be_replayed(
     sim: Simulator, place: Path
 ) -> None:
     (place / "poison").write_text("k5")
-    options = ["--lambda", "app:handler", "--batch-size", "1", "--retries", "1", "--no-follow"]
-    policy = ["--on-error", "dead-letter:dead.jsonl"]
+    options = ["--lambda", "app:handler", "--batch-size", "1", "--no-follow"]
+    policy = ["--on-error", "retry:1,dead-letter:dead.jsonl"]
     program = run(*ALL, *options, *policy, env=sim.environment, cwd=place)
     assert program.status == 1
     assert sum("app:handler failed on record" in line for line in program.err) == 2
@@ -133,7 +133,7 @@ def test_a_checkpoint_stays_before_a_batch_that_stopped_the_watch(
     sim: Simulator, place: Path
 ) -> None:
     (place / "poison").write_text("k4")
-    options = ["--lambda", "app.handler", "--batch-size", "3", "--no-follow", "--retries", "0"]
+    options = ["--lambda", "app.handler", "--batch-size", "3", "--no-follow"]
     stop = ["--on-error", "stop", "--checkpoint", "state.json"]
     assert run(*ALL, *options, *stop, env=sim.environment, cwd=place).status == 1
     (place / "poison").unlink()
@@ -170,7 +170,7 @@ def test_a_killed_shard_process_repeats_nothing_that_waits(sim: Simulator, place
 
 def test_retries_for_ever_end_with_the_watch(sim: Simulator, place: Path) -> None:
     (place / "poison").write_text("k0")
-    options = [*ALL, "--lambda", "app.handler", "--retries", "-1", "--checkpoint", "state.json"]
+    options = [*ALL, "--lambda", "app.handler", "--checkpoint", "state.json"]
     with Program(*options, env=sim.environment, cwd=place) as program:
         eventually(lambda: len(keys(place)) >= 3)
         assert program.end(signal.SIGTERM) == 0

@@ -489,8 +489,8 @@ MUTANTS = [
     Mutant(
         "a handler that is tried again for ever is given up",
         "delivery/retries.py",
-        "if failures > policy.retries or left <= 0:",
-        "if failures > 3 or left <= 0:",
+        "retry.tries > policy.retries or left <= 0",
+        "retry.tries > 3 or left <= 0",
         "processes",
         given=_FAILING,
     ),

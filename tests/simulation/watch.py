@@ -18,7 +18,7 @@ from watcher.aws.counters import SharedCounters
 from watcher.aws.model import ShardKey
 from watcher.aws.retry import retry_at_start
 from watcher.build import build_manager
-from watcher.delivery.batches import Batches, BatchSettings
+from watcher.delivery.batches import Batches
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
 from watcher.options import WatchOptions
@@ -182,8 +182,8 @@ class Watch(Program):
             made = Handler("recorder", self._handle)
             made.handle_page = self._handle_page if self._scenario.together else None
             return made
-        how = BatchSettings(size=self._scenario.batch, window=self._scenario.window, retries=-1)
-        return Batches("recorder", self._handle_batch, how, clock=life)
+        size, window = self._scenario.batch, self._scenario.window
+        return Batches("recorder", self._handle_batch, size, window, clock=life)
 
     def _handle(self, record: Record) -> None:
         self._take([record])

@@ -19,34 +19,8 @@ from watcher.records.record import Record
 _LARGEST_BATCH = 10_000  # Lambda's own
 
 
-class TooOld(Exception):
-    """Records are older than `max_age`."""
-
-
 class NotAll(Exception):
     """A call has reported that only the first records of its batch succeeded."""
-
-
-class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The batch settings of Lambda, under the command line's names. Raises UsageError."""
-
-    size: int = 100
-    window: float = 0.0
-    """Seconds to wait for a full batch; 0: a batch ends with its page."""
-    retries: int = 2
-    """The number of retries of a failing batch before it is given up; -1: unlimited."""
-    max_age: float | None = None
-    """The age in seconds from which records are given up; None: no limit."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.size <= _LARGEST_BATCH:
-            raise UsageError(f"give 1 to {_LARGEST_BATCH}", "batch_size", self.size)
-        if not 0 <= self.window < math.inf:
-            raise UsageError("give 0 or more seconds", "batch_window", f"{self.window:g}")
-        if self.retries < -1:
-            raise UsageError("give 0 or more, or -1 (forever)", "retries", self.retries)
-        if self.max_age is not None and not 0 < self.max_age < math.inf:
-            raise UsageError("give more than 0 seconds", "max_age", f"{self.max_age:g}")
 
 
 class _Batch(msgspec.Struct):
@@ -54,10 +28,8 @@ class _Batch(msgspec.Struct):
 
     since: float
     records: list[Record] = []
-    size: int = 0
-    """The number of records of the next call, as of its first try; 0: all there are."""
     held: bool = False
-    """True from the first failed call on: only `resume` continues the batch."""
+    """True from the first failed call on: only `go_on` continues the batch."""
 
 
 class Batches(Handler):
@@ -73,13 +45,23 @@ class Batches(Handler):
         self,
         name: str,
         call: Callable[[Sequence[Record]], int],
-        settings: BatchSettings,
+        size: int = 100,
+        window: float = 0.0,
         clock: Clock = CLOCK,
     ) -> None:
+        """Waits `window` seconds for a full batch; with 0, a batch ends with its page.
+
+        Raises UsageError.
+        """
+        if not 1 <= size <= _LARGEST_BATCH:
+            raise UsageError(f"give 1 to {_LARGEST_BATCH}", "batch_size", size)
+        if not 0 <= window < math.inf:
+            raise UsageError("give 0 or more seconds", "batch_window", f"{window:g}")
         super().__init__(name, self._add)
         self.call = call
         """Hands records over; see the class."""
-        self._settings = settings
+        self._size = size
+        self._window = window
         self._clock = clock
         self._batches: dict[ShardKey, _Batch] = {}
 
@@ -88,18 +70,18 @@ class Batches(Handler):
         if batch is None:
             batch = self._batches[record.shard_key] = _Batch(self._clock.monotonic())
         batch.records.append(record)
-        if len(batch.records) >= self._settings.size:
+        if len(batch.records) >= self._size:
             self.drain(record.shard_key)
 
     def page_end(self, shard_key: ShardKey) -> None:
         """Hands over the shard's batch, unless there is a window."""
-        if not self._settings.window:
+        if not self._window:
             self.drain(shard_key)
 
     def tick(self, shard_key: ShardKey | None = None) -> None:
         """Calls the handler with each batch whose window has passed."""
-        if self._settings.window:
-            due = self._clock.monotonic() - self._settings.window
+        if self._window:
+            due = self._clock.monotonic() - self._window
             for each, batch in list(self._batches.items()):
                 if batch.since <= due and shard_key in (None, each):
                     self.drain(each)
@@ -125,25 +107,18 @@ class Batches(Handler):
         """Calls the handler with the same records again, or, given up, with the next ones."""
         shard_key = failure.records[0].shard_key
         if given_up:
-            batch, count = self._batches[shard_key], len(failure.records)
-            del batch.records[:count]
-            batch.size -= count
+            del self._batches[shard_key].records[: len(failure.records)]
         self._run(shard_key)
 
     def _run(self, shard_key: ShardKey) -> None:
-        """Calls the handler until the whole batch is processed. Raises Failure."""
+        """Calls the handler with the whole batch. Raises Failure."""
         batch = self._batches[shard_key]
         batch.held = True
-        while batch.records:
-            batch.size = batch.size or len(batch.records)
-            records = batch.records[: batch.size]
-            self._refuse_old(records)
+        if records := batch.records[:]:
             done, error = self._attempt(records)
             del batch.records[:done]
-            batch.size -= done
             if done < len(records):
-                retries = math.inf if self._settings.retries < 0 else self._settings.retries
-                raise Failure(records[done:], error, retries=retries)
+                raise Failure(records[done:], error)
         del self._batches[shard_key]
 
     def _attempt(self, records: Sequence[Record]) -> tuple[int, BaseException]:
@@ -160,17 +135,3 @@ class Batches(Handler):
                 self.durations.add(self._clock.monotonic() - began)
         first = "" if done == len(records) else records[done].sequence_number
         return done, NotAll(f"the first that it reported as failed is {first}")
-
-    def _refuse_old(self, records: Sequence[Record]) -> None:
-        """Raises Failure with the first records if they are too old."""
-        if self._settings.max_age is None:
-            return
-        oldest = self._clock.time() - self._settings.max_age
-        old = 0
-        while old < len(records) and (created := records[old].created_at) is not None:
-            if created.timestamp() >= oldest:
-                break
-            old += 1
-        if old:
-            error = TooOld(f"older than {self._settings.max_age:g} s")
-            raise Failure(records[:old], error, is_final=True)

@@ -15,24 +15,13 @@ from watcher.records.record import Record
 class Failure(Exception):
     """Raised by a handler's method that failed on records of one shard.
 
-    They stay pending, and the handler pauses their shard, until `resume` retries or skips them.
+    They stay pending, and the handler pauses their shard, until `go_on` retries or skips them.
     """
 
-    def __init__(
-        self,
-        records: Sequence[Record],
-        error: BaseException,
-        *,
-        retries: float = 0,
-        is_final: bool = False,
-    ) -> None:
+    def __init__(self, records: Sequence[Record], error: BaseException) -> None:
         super().__init__(error_text(error))
         self.records = records
         self.error = error
-        self.retries = retries
-        """The number of retries that the handler wants before the failure policy decides."""
-        self.is_final = is_final
-        """True where no retry can succeed."""
 
 
 class Handler:

@@ -5,6 +5,7 @@ https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from watcher.declared import Opt, declares_options
@@ -28,16 +29,6 @@ _BatchSize = Annotated[
 _BatchWindow = Annotated[
     float, Opt("wait this long for a full batch; default 0: no wait", "SECONDS", "lambda")
 ]
-_Retries = Annotated[
-    int,
-    Opt(
-        "try a failed batch again N times, then treat it as --on-error says; "
-        "default 2; -1: forever, as Lambda does",
-        "N",
-        "lambda",
-    ),
-]
-_MaxAge = Annotated[float | None, Opt("give up records that are older", "SECONDS", "lambda")]
 
 
 class BadAnswerError(Exception):
@@ -50,8 +41,6 @@ def lambda_function(
     *,
     batch_size: _BatchSize = 100,
     batch_window: _BatchWindow = 0.0,
-    retries: _Retries = 2,
-    max_age: _MaxAge = None,
 ) -> "Handler":
     """Returns a handler that calls a Lambda function, `handler(event, context)`, batch by batch.
 
@@ -59,20 +48,15 @@ def lambda_function(
     checkpoint never passes a record whose batch has neither succeeded nor been given up. Raises
     UsageError.
     """
-    from watcher.delivery.batches import Batches, BatchSettings
+    from watcher.delivery.batches import Batches
 
-    settings = BatchSettings(size=batch_size, window=batch_window, retries=retries, max_age=max_age)
-    runtime = _runtime(handler)
-    return Batches(runtime.name, runtime.call, settings)
-
-
-def _runtime(handler: str | Callable[..., object]) -> "_Runtime":
     if isinstance(handler, str):
-        return _Runtime(handler, _imported(handler))
-    name = str(getattr(handler, "__name__", repr(handler)))
-    if reason := unfit(handler, *_ARGUMENTS):
-        raise UsageError(f"{name} {reason}")
-    return _Runtime(name, handler)
+        name, called = handler, _imported(handler)
+    else:
+        name, called = str(getattr(handler, "__name__", repr(handler))), handler
+        if reason := unfit(handler, *_ARGUMENTS):
+            raise UsageError(f"{name} {reason}")
+    return Batches(name, partial(_call, name, called), batch_size, batch_window)
 
 
 def _imported(name: str) -> Callable[..., object]:
@@ -105,21 +89,14 @@ class Context:
         return max(0, int((self._end - time.monotonic()) * 1000))
 
 
-class _Runtime:
-    """Calls one function, as Lambda would."""
-
-    def __init__(self, name: str, handler: Callable[..., object]) -> None:
-        self.name = name
-        self._handler = handler
-        self._function_name = name.replace(":", ".").rpartition(".")[2]
-
-    def call(self, records: "Sequence[Record]") -> int:
-        """Calls the function with a shard's records; returns how many at the start succeeded."""
-        event = {"Records": [lambda_record(record) for record in records]}
-        region, account = [*records[0].stream.split(":"), "", "", "", "", ""][3:5]
-        answer = self._handler(event, Context(self._function_name, region, account))
-        check_answer(answer)
-        return processed(answer, [record.sequence_number for record in records])
+def _call(name: str, handler: Callable[..., object], records: "Sequence[Record]") -> int:
+    """Calls a function with a shard's records; returns how many at the start succeeded."""
+    event = {"Records": [lambda_record(record) for record in records]}
+    region, account = [*records[0].stream.split(":"), "", "", "", "", ""][3:5]
+    function_name = name.replace(":", ".").rpartition(".")[2]
+    answer = handler(event, Context(function_name, region, account))
+    check_answer(answer)
+    return processed(answer, [record.sequence_number for record in records])
 
 
 def lambda_record(record: "Record") -> dict[str, Any]:

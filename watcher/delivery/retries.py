@@ -39,7 +39,6 @@ class Retry(msgspec.Struct):
     """The time (monotonic) of the first failure."""
     alive_at: float
     """The time of the last call, or of the wait for it."""
-    failures: int = 0
     tries: int = 0
     """The number of retries."""
     times_logged: int = 0
@@ -52,7 +51,7 @@ class Retry(msgspec.Struct):
 
 
 class Retries:
-    """Decides when a failed handler is retried: as often as it wants itself, then by the policy.
+    """Decides when a failed handler is retried: as often as the policy says.
 
     Several threads may use it, each for other shards.
     """
@@ -69,16 +68,17 @@ class Retries:
 
     def next_in(self, handler: str, failure: Failure) -> float | None:
         """Returns the seconds until the next retry; None: the records are given up."""
-        retry = self._retry(handler, failure.records)
-        pause = self._pause(retry, failure)
-        if pause is None:
+        retry, policy = self._retry(handler, failure.records), self._on_error
+        retry.tries += 1
+        left = retry.since + policy.seconds - self._clock.monotonic()
+        is_hopeless = policy.is_endless and is_lasting(failure.error)
+        if is_hopeless or retry.tries > policy.retries or left <= 0:
             del self.under_way[failure.records[0].shard_key]
             return None
-        retry.tries += 1
         with self._counting:
             self.counts[handler] += 1
         self._log(retry, failure.error)
-        return pause
+        return min(_BACKOFF.after(retry.tries), left)
 
     def _retry(self, handler: str, records: Sequence[Record]) -> Retry:
         shard_key, now = records[0].shard_key, self._clock.monotonic()
@@ -86,19 +86,6 @@ class Retries:
         if current is None or not current.is_of(handler, records):
             current = self.under_way[shard_key] = Retry(handler, records, now, now)
         return current
-
-    def _pause(self, retry: Retry, failure: Failure) -> float | None:
-        policy = self._on_error
-        if failure.is_final or (policy.is_endless and is_lasting(failure.error)):
-            return None
-        retry.failures += 1
-        if retry.failures <= failure.retries:
-            return _BACKOFF.after(retry.failures)
-        failures = retry.failures - int(failure.retries)
-        left = retry.since + policy.seconds - self._clock.monotonic()
-        if failures > policy.retries or left <= 0:
-            return None
-        return min(_BACKOFF.after(failures), left)
 
     def _log(self, retry: Retry, error: BaseException) -> None:
         """Logs the first retry, again after some minutes, and once the records get old."""

@@ -39,8 +39,7 @@ def test_an_alias_is_its_option(alias: str, ours: str) -> None:
     [
         ("--max-records=5", "max_records", 5),
         ("--max-records 5 --max-records 6", "max_records", 6),
-        ("--retries -1 --lambda a.f", "retries", -1),
-        ("--retries=-1 --lambda a.f", "retries", -1),
+        ("--batch-size 9 --lambda a.f", "batch_size", 9),
         ("-q", "quiet", True),
         ("-ojson", "output", "json"),
         ("-o jsonl", "output", "jsonl"),

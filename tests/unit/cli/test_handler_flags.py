@@ -101,9 +101,9 @@ def test_a_short_name_is_that_of_the_help(folder: Path) -> None:
 
 
 def test_a_setting_of_lambda_that_changes_nothing_needs_no_function(folder: Path) -> None:
-    assert names("-ps", "--retries", "2") == ["--print-summary"]
-    with pytest.raises(UsageError, match="--retries is a setting of --lambda: give the function"):
-        names("-ps", "--retries", "3")
+    assert names("-ps", "--batch-size", "100") == ["--print-summary"]
+    with pytest.raises(UsageError, match="--batch-size is a setting of --lambda: give"):
+        names("-ps", "--batch-size", "3")
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_what_two_batches_failed_on_is_handed_over_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "dead.jsonl"
-    batched = [lambda_function(f, retries=0) for f in (lambda *_: 1 / 0, lambda *_: 1 / 0)]
+    batched = [lambda_function(f) for f in (lambda *_: 1 / 0, lambda *_: 1 / 0)]
     for each, name in zip(batched, ("first", "second"), strict=True):
         each.name = name
     dispatcher = Dispatcher(batched, FailurePolicy.parse(f"dead-letter:{path}"))
@@ -93,7 +93,7 @@ def test_a_signal_amid_retries_ends_it_and_says_what_is_done(letters: Path, tmp_
         "    print(len(event['Records']), flush=True)\n"
         "    if event['Records'][-1]['dynamodb']['NewImage']['n']['N'] == '3': 1 / 0\n"
     )
-    options = ["--lambda", "app.handler", "--batch-size", "2", "--retries", "-1"]
+    options = ["--lambda", "app.handler", "--batch-size", "2", "--on-error", "retry"]
     with Program("replay", str(letters), *options, env={}, cwd=tmp_path) as program:
         program.wait_for_lines(3)
         assert program.end(signal.SIGTERM) == 143

@@ -1,10 +1,12 @@
-"""Batches of one shard's records: when they are called, tried again, split, given up, held."""
+"""Batches of one shard's records: when they are called, tried again, given up, held."""
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -14,7 +16,7 @@ from tests.support.hand_clock import HandClock
 from tests.support.wire import shard_key
 from watcher import Record
 from watcher.clock import CLOCK, Clock
-from watcher.delivery.batches import Batches, BatchSettings
+from watcher.delivery.batches import Batches
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailureLog, FailurePolicy
 from watcher.delivery.handler import Failure
@@ -22,8 +24,8 @@ from watcher.delivery.retries import Retries
 from watcher.errors import HandlerError
 
 
-def record(number: int, shard: str = "s", created: float | None = None) -> Record:
-    change = {"SequenceNumber": str(number), "ApproximateCreationDateTime": created or time.time()}
+def record(number: int, shard: str = "s") -> Record:
+    change = {"SequenceNumber": str(number), "ApproximateCreationDateTime": time.time()}
     return Record.from_json(json.dumps({"dynamodb": change}).encode(), shard)
 
 
@@ -46,14 +48,15 @@ def numbers(records: Sequence[Record]) -> list[int]:
 class Batched:
     """Batches of a function, and what they ask for: each retry is granted at once."""
 
-    def __init__(self, function: Function, clock: Clock = CLOCK, **settings: object) -> None:
-        made = BatchSettings(**settings)  # type: ignore[arg-type]
-        self.batches = Batches("f", function, made, clock=clock)
+    def __init__(
+        self, function: Function, clock: Clock = CLOCK, retries: float = 0, **settings: Any
+    ) -> None:
+        self.batches = Batches("f", function, clock=clock, **settings)
         self.given_up: list[list[int]] = []
         self.failures: list[Failure] = []
         self.pauses: list[float | None] = []
         self.retries = True
-        self._retries = Retries(FailurePolicy(), FailureLog())
+        self._retries = Retries(FailurePolicy(retries=retries), FailureLog())
 
     def add(self, *numbers: int, shard: str = "s") -> None:
         for number in numbers:
@@ -149,19 +152,9 @@ def test_partial_failures_go_on_from_the_first_that_failed() -> None:
     assert made.given_up == [[7, 8]]
 
 
-def test_records_that_are_too_old_are_given_up_unseen() -> None:
-    function, clock = Function(), HandClock()
-    made = Batched(function, clock, max_age=60.0)
-    for number, age in ((1, 100), (2, 90), (3, 0)):
-        made.batches.handle(record(number, created=clock.time() - age))
-    made.page_end()
-    assert made.given_up == [[1, 2]]
-    assert function.calls == [[3]]
-
-
 def test_what_nobody_has_go_on_stays_unsettled() -> None:
     function = Function(bad(1))
-    made = Batched(function, retries=-1)
+    made = Batched(function, retries=math.inf)
     made.retries = False
     made.add(1)
     made.page_end()
@@ -226,7 +219,7 @@ def test_each_record_goes_well_or_is_given_up_once_and_in_order(
 
 
 def test_under_stop_the_records_stay_unsettled_and_the_error_says_which() -> None:
-    made = Batches("f", Function(bad(1)), BatchSettings(retries=0))
+    made = Batches("f", Function(bad(1)))
     dispatcher = Dispatcher([made], FailurePolicy("stop"))
     for number in (1, 2):
         dispatcher.deliver(record(number))
@@ -238,7 +231,7 @@ def test_under_stop_the_records_stay_unsettled_and_the_error_says_which() -> Non
 
 
 def test_the_oldest_unsettled_record_of_several_observers_counts() -> None:
-    observers = [Batches("f", Function(), BatchSettings(size=size)) for size in (2, 3)]
+    observers = [Batches("f", Function(), size=size) for size in (2, 3)]
     dispatcher = Dispatcher(observers, FailurePolicy())
     assert dispatcher.first_pending(shard_key("s")) is None
     for number in (8, 9, 10):
@@ -261,8 +254,9 @@ def test_the_checkpoint_is_saved_before_a_retry_and_the_end_of_the_watch_leaves_
             dispatcher.shutdown.request()
 
     function = Function(bad(2))
-    made = Batches("f", function, BatchSettings(retries=-1, size=2), clock=clock)
-    dispatcher = Dispatcher([made], FailurePolicy(), clock=clock, before_retry=save)
+    made = Batches("f", function, size=2, clock=clock)
+    policy = FailurePolicy.parse("retry")
+    dispatcher = Dispatcher([made], policy, clock=clock, before_retry=save)
     dispatcher.deliver(record(1))
     dispatcher.deliver(record(2))
     assert [number for _, number in saved] == ["1"] * 3
@@ -271,7 +265,7 @@ def test_the_checkpoint_is_saved_before_a_retry_and_the_end_of_the_watch_leaves_
     assert dispatcher.pending_count == 2
     dispatcher.close()
     assert function.calls == [[1, 2]] * 3
-    assert caplog.messages[0].endswith("; trying again")
+    assert caplog.messages[0].endswith("; trying again until it succeeds")
     assert caplog.messages[1:] == [
         "handler f has not processed 2 records of s; a checkpoint stays before them"
     ]

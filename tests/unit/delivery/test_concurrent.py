@@ -14,7 +14,7 @@ from tests.support.gate import SECONDS, Gate, ThreadsClock, WatchedPool
 from tests.support.play import ARN, Memory, Play, page
 from tests.support.wire import FIRST
 from watcher.aws.model import AfterSequence
-from watcher.delivery.batches import Batches, BatchSettings
+from watcher.delivery.batches import Batches
 from watcher.delivery.concurrent import ThreadHandlerPool
 from watcher.observability.heartbeat import Phase
 from watcher.records.record import Record
@@ -71,7 +71,7 @@ def test_a_batch_is_handed_over_in_time_though_its_worker_has_died() -> None:
 
     pool = WatchedPool(2, None)
     clock = ThreadsClock(pool)
-    batches = Batches("batch", take, BatchSettings(size=4, window=2.0), clock=clock)
+    batches = Batches("batch", take, size=4, window=2.0, clock=clock)
     play = Play(batches, pool=pool, clock=clock)
     play.service.add("a")
     seen: list[int] = []

@@ -89,7 +89,7 @@ def test_a_dead_letter_that_takes_long_delays_neither_the_loop_nor_other_retries
     with futures.ThreadPoolExecutor() as pool:
         slow = pool.submit(made.deliver, record(3))
         assert writes.wait(60)
-        failure = Failure([record(4)], ValueError("no"), retries=1)
+        failure = Failure([record(4)], ValueError("no"))
         steps: list[futures.Future[Any]] = [
             pool.submit(made.tick),
             pool.submit(made.retries.next_in, "fails", failure),

@@ -18,7 +18,7 @@ from hypothesis import given
 
 from tests.support.hand_clock import HandClock
 from tests.support.wire import FIRST, record
-from watcher.delivery.batches import Batches, BatchSettings
+from watcher.delivery.batches import Batches
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
@@ -271,7 +271,7 @@ def test_where_a_lease_is_lost_nothing_more_is_delivered_nor_tried_again_nor_set
         if calls > 2:
             raise LeaseLostError("another's turn")
 
-    batches = Batches("batch", lambda records: pytest.fail("too late"), BatchSettings())
+    batches = Batches("batch", lambda records: pytest.fail("too late"))
     observers = [seen.observer(), batches]
     made = Dispatcher(observers, FailurePolicy.parse("log"), clock=HandClock(), check=check)
     assert not made.takes_pages, "each record is to be asked for"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.wire import record
-from watcher.delivery.batches import Batches, BatchSettings
+from watcher.delivery.batches import Batches
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
@@ -92,7 +92,7 @@ def test_an_error_that_cant_be_printed_is_a_failure_like_any(
     def fail_all(records: Sequence[Record]) -> int:
         raise Unprintable
 
-    batch = Batches("batch", fail_all, BatchSettings(retries=0))
+    batch = Batches("batch", fail_all)
     on_error = FailurePolicy.parse(policy.format(tmp_path / "dead"))
     made = Dispatcher([Handler("o0", fail, lambda: fail(record(1))), batch], on_error)
     made.deliver(record(1))

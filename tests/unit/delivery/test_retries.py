@@ -15,7 +15,7 @@ import pytest
 from tests.support.hand_clock import HandClock
 from tests.support.times import NOON
 from tests.support.wire import record, wire
-from watcher.delivery.batches import Batches, BatchSettings
+from watcher.delivery.batches import Batches
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
@@ -147,7 +147,7 @@ def test_a_span_ends_with_a_last_try_and_the_record_is_given_up(policy: str) -> 
     assert away.called[-1] == pytest.approx(180.0), "each record has its own"
 
 
-def test_a_batch_is_tried_again_for_ever_behind_its_own_retries() -> None:
+def test_a_batch_is_tried_again_for_ever() -> None:
     clock, seen, poison = HandClock(), list[str](), record(2).sequence_number
 
     def call(records: Sequence[Record]) -> int:
@@ -156,8 +156,7 @@ def test_a_batch_is_tried_again_for_ever_behind_its_own_retries() -> None:
         seen.extend(each.sequence_number for each in records)
         return len(records)
 
-    settings = BatchSettings(size=4, retries=2)
-    made = dispatcher([Batches("batch", call, settings, clock)], "retry", clock)
+    made = dispatcher([Batches("batch", call, size=4, clock=clock)], "retry", clock)
     for number in range(4):
         made.deliver(record(number))
     assert seen == [record(number).sequence_number for number in range(4)]
