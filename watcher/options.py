@@ -26,7 +26,7 @@ from watcher.delivery import handler_modules
 from watcher.delivery.callables import unfit
 from watcher.errors import UsageError, blame, refuse_bad_limit, refuse_text_for_bool
 from watcher.files import is_terminal
-from watcher.shutdown import SHUTDOWN_TIMING
+from watcher.shutdown import STOP_SECONDS
 from watcher.stores.protocol import CheckpointStorage
 
 # The functions import what a watch needs: for help and completion the command line reads only the
@@ -275,7 +275,7 @@ class WatchOptions(ReadOptions):
     stop_timeout: Annotated[
         float,
         Opt("how long a handler may take after Ctrl-C or SIGTERM; default 5", "SECONDS", "start"),
-    ] = SHUTDOWN_TIMING.stop_seconds
+    ] = STOP_SECONDS
     snapshot_export: Annotated[
         str | None,
         Opt(

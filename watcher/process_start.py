@@ -25,9 +25,6 @@ from typing import Any
 from watcher import files, safe_path
 from watcher.errors import ResourceError
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
-_thread = threading.local()
-
 # A socket's path has up to 104 bytes on macOS (108 on Linux), minus
 # "/pymp-12345678/listener-12345678".
 _FOLDER_MAX = 70
@@ -65,26 +62,11 @@ def _call_all(methods: _Methods) -> None:
             method(owner)
 
 
-def _close_pipes_of_siblings() -> None:
-    """Closes, in a forked child, the two pipes that multiprocessing keeps for each earlier process.
-
-    The 64th worker would hold 126 of them.
-    """
-    for process in list(_started):
-        # https://github.com/python/cpython/blob/3.12/Lib/multiprocessing/popen_fork.py
-        finalizer = getattr(getattr(process, "_popen", None), "finalizer", None)
-        # Else they are closed, or another thread is about to: the numbers may be others' now.
-        if finalizer is not None and finalizer.still_active():
-            for descriptor in finalizer._args:
-                os.close(descriptor)
-    _started.clear()
-
-
 os.register_at_fork(
     before=functools.partial(_call_all, _before_fork),
     after_in_child=functools.partial(_call_all, _in_forked_child),
 )
-os.register_at_fork(after_in_child=_close_pipes_of_siblings)
+os.register_at_fork(after_in_child=_started.clear)
 
 
 def processes(*, with_threads: bool = False) -> BaseContext:
@@ -93,15 +75,13 @@ def processes(*, with_threads: bool = False) -> BaseContext:
     A process of the server takes 30 MB and 300 ms. A fork is unsafe beside other threads (running,
     or expected: `with_threads`), whose held locks it would copy, and with macOS's libraries; so
     Python 3.14 made the fork server its default. As this function checks for both, the default of
-    Python or of the program does not matter. The server listens on a socket in a folder; without a
-    suitable one, each process is spawned (300 ms more).
+    Python or of the program does not matter.
     """
     if sys.platform == "linux" and not with_threads:
         _call_all(_before_fork)  # may end our own threads
         if threading.active_count() == 1:
             return multiprocessing.get_context("fork")
-    if not _has_room_for_sockets():
-        return multiprocessing.get_context("spawn")
+    _choose_folder()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["watcher.runtime.worker"])  # saves all but 130 ms
     _end_servers_at_exit()
@@ -120,7 +100,7 @@ def _replace_fork_server() -> None:
         # At its end, a program on Python 3.11 expects to find the folder.
         with suppress(OSError):
             os.mkdir(folder, 0o700)
-    _has_room_for_sockets()  # makes another folder
+    _choose_folder()
 
 
 @functools.cache
@@ -148,17 +128,26 @@ def _end_servers() -> None:
                 time.sleep(0.005)
 
 
-def _has_room_for_sockets() -> bool:
-    """True where a socket's path fits into the process's folder of multiprocessing.
+def kill_all() -> None:
+    """Kills the processes that `start` has started, and ends the servers; reaps all of them."""
+    for process in list(_started):
+        with suppress(ValueError):  # it is closed
+            process.kill()
+            process.join(_SERVERS_END_SECONDS)
+    _end_servers()
 
-    That folder is in the one for temporary files, whose path may be long (on macOS, in a CI).
+
+def _choose_folder() -> None:
+    """Has the process's folder of multiprocessing made where a socket's path fits into it.
+
+    That for temporary files may have a long path (on macOS, in a CI).
     """
     before = tempfile.tempdir
     try:
         tempfile.tempdir = files.temporary_folder(_FOLDER_MAX)
-        return len(os.fsencode(util.get_temp_dir())) <= _FOLDER_MAX + len("/pymp-12345678")
+        util.get_temp_dir()
     except (OSError, ResourceError):
-        return False
+        pass  # the start of a process says what is wrong
     finally:
         tempfile.tempdir = before
 
@@ -191,24 +180,8 @@ def leave_signals_to_main() -> None:
     The system may give a signal to any thread that does not block it, and a handler that waits in
     the main thread would not be interrupted.
     """
-    _thread.signals = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-
-
-@contextmanager
-def signals_of_program() -> Iterator[None]:
-    """Undoes `leave_signals_to_main` for the block, which may start a program: that inherits them.
-
-    Signals that the host program has blocked stay blocked.
-    """
-    signals = getattr(_thread, "signals", None)
-    if signals is None:
-        yield
-        return
-    blocked = signal.pthread_sigmask(signal.SIG_SETMASK, signals)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ending)
 
 
 def failed_start(error: OSError) -> str:

@@ -9,34 +9,20 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import Enum
-from functools import partial
 from types import FrameType
-from typing import cast
 
 from watcher.clock import CLOCK, Clock
 
-
-@dataclass(frozen=True, kw_only=True)
-class ShutdownTiming:
-    """The time limits of a stop."""
-
-    stop_seconds: float = 5.0
-    """The default of `--stop-timeout`; docker kills after 10 s, systemd after 90."""
-    last_step_seconds: float = 0.5
-    """The time for each further step after the timeout, such as a handler's close.
-
-    A call of the service, which no handler waits for, gets no more from the start.
-    """
-    shortest_alarm_seconds: float = 0.001
-    """The shortest alarm: 0 would switch it off."""
-
-
-SHUTDOWN_TIMING = ShutdownTiming()
+STOP_SECONDS = 5.0
+"""The default of `--stop-timeout`; docker kills after 10 s, systemd after 90."""
+# The time for each further step after the timeout, such as a handler's close. A call of the
+# service, which no handler waits for, gets no more from the start.
+_LAST_STEP_SECONDS = 0.5
+# The system's timer is limited to some years, and 0 would switch it off.
+_LONGEST_ALARM_SECONDS = 86_400.0
+_SHORTEST_ALARM_SECONDS = 0.001
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
 
 _Handler = Callable[[int, FrameType | None], object] | int | None
 
@@ -51,20 +37,10 @@ class Overdue(KeyboardInterrupt):
         super().__init__(text)
 
 
-class ShutdownState(Enum):
-    """The progress of a run's end."""
-
-    RUNNING = "running"
-    DRAINING = "draining"
-    """A stop was requested: work in hand may finish, and nothing new starts."""
-    OVERDUE = "overdue"
-    """The time limit has passed: remaining work is interrupted."""
-
-
 class Shutdown:
     """The one object that knows whether a run has to stop, and how much time it has left.
 
-    `request` stops the run; so do a signal (`handle_signals`) and `stop_requested` (checked by
+    `request` stops the run; so do a signal (`handle_signals`), and `stop_requested` (checked by
     `must_stop`). After that the run has `timeout` seconds.
     """
 
@@ -89,16 +65,9 @@ class Shutdown:
         self._thread = threading.get_ident()
 
     @property
-    def state(self) -> ShutdownState:
-        """The progress of the end."""
-        if self._requested_at is None:
-            return ShutdownState.RUNNING
-        return ShutdownState.DRAINING if self.seconds_left > 0 else ShutdownState.OVERDUE
-
-    @property
     def requested(self) -> bool:
         """True once the run has to stop."""
-        return self._requested_at is not None  # asked for every record: without `state`
+        return self._requested_at is not None
 
     def request(self) -> None:
         """Requests the stop. Safe in a signal handler."""
@@ -198,17 +167,16 @@ class Shutdown:
             return
         _in_charge = self
         signals = _Signals(self, on_request, at_once)
-        signals.install()
         try:
             yield
         finally:
             signals.restore()
-            if calls_host and signals.after is not None:
-                signals.after()
+            if calls_host:
+                signals.pass_on()
 
 
 class _Signals:
-    """This process's signal handlers during a run, and the alarm of its time limits."""
+    """This process's signal handlers during a run, and the alarm of its time limit."""
 
     def __init__(
         self,
@@ -219,75 +187,61 @@ class _Signals:
         self._run = run
         self._on_request = on_request
         self._at_once = at_once
-        self._before: dict[signal.Signals, _Handler] = {}
-        self.after: Callable[[], object] | None = None
-        """A host program's handler for the signal that stopped the run; called at its end."""
-
-    def install(self) -> None:
-        """Installs the handlers."""
-        for each in stopping_signals():
-            self._before[each] = signal.signal(each, self._on_signal)
+        self._before: dict[int, _Handler] = {
+            each: signal.signal(each, self._on_signal)
+            for each in _SIGNALS
+            if signal.getsignal(each) != signal.SIG_IGN
+        }
 
     def restore(self) -> None:
         """Restores the previous handlers."""
         if signal.SIGALRM in self._before:
             signal.setitimer(signal.ITIMER_REAL, 0)
-        for each, handler in self._before.items():
-            signal.signal(each, handler)
-        self._before.clear()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def pass_on(self) -> None:
+        """Calls a host program's own handler for the signal that has stopped the run."""
+        handler = self._before.get(number := self._run.signal)
+        if callable(handler) and handler is not signal.default_int_handler:
+            handler(number, None)
+        elif handler is signal.SIG_DFL:
+            import multiprocessing  # not for help: it takes a tenth of that start
+
+            # A `multiprocessing.Pool` that terminates its processes waits until they have ended.
+            if multiprocessing.current_process().daemon:
+                sys.exit(128 + number)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        host_handler = self._handler_of_host(number)
-        if self._run.signal:
-            for each in self._at_once:
-                each()
-            if _ends_process:
-                os._exit(128 + number)
-            self.restore()
-            raise KeyboardInterrupt
-        self._run.signal = number
-        if host_handler is not None:
-            self.after = partial(host_handler, number, None)
-        self._stop()
+        if not self._run.signal:
+            self._run.signal = number
+            self._on_request()
+            if self._run.timeout < math.inf:
+                self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._on_alarm)
+                self._set_alarm()
+            return
+        for each in self._at_once:
+            each()
+        if _ends_process:
+            from watcher import process_start  # not for help, as below
 
-    def _handler_of_host(self, number: int) -> Callable[[int, FrameType | None], object] | None:
-        """Returns a host program's handler for a signal; None for Python's own."""
-        import multiprocessing  # not for help: it takes a tenth of that start
+            process_start.kill_all()
+            os._exit(128 + number)
+        self.restore()
+        raise KeyboardInterrupt
 
-        handler = self._before.get(signal.Signals(number))
-        if handler is signal.SIG_DFL and multiprocessing.current_process().daemon:
-            return _exit_daemon
-        is_own = callable(handler) and handler is not signal.default_int_handler
-        return cast("Callable[[int, FrameType | None], object]", handler) if is_own else None
-
-    def _stop(self) -> None:
-        self._on_request()
-        if self._run.timeout < math.inf:
-            is_early = (
-                self._run.asks_service and self._run.timeout > SHUTDOWN_TIMING.last_step_seconds
-            )
-            self._set_alarm(SHUTDOWN_TIMING.last_step_seconds if is_early else self._run.timeout)
-
-    def _set_alarm(self, seconds: float) -> None:
-        handler = signal.signal(signal.SIGALRM, self._on_alarm)
-        self._before.setdefault(signal.SIGALRM, handler)
-        signal.setitimer(
-            signal.ITIMER_REAL,
-            max(seconds, SHUTDOWN_TIMING.shortest_alarm_seconds),
-            SHUTDOWN_TIMING.last_step_seconds,
-        )
+    def _set_alarm(self) -> None:
+        seconds = min(self._run.seconds_left, _LONGEST_ALARM_SECONDS)
+        if self._run.asks_service:
+            seconds = min(seconds, _LAST_STEP_SECONDS)
+        seconds = max(seconds, _SHORTEST_ALARM_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, seconds, _LAST_STEP_SECONDS)
 
     def _on_alarm(self, number: int, frame: FrameType | None) -> None:
-        run = self._run
-        if run.state is ShutdownState.DRAINING and not run.asks_service:
-            self._set_alarm(run.seconds_left)  # it no longer calls the service
+        if self._run.asks_service or self._run.seconds_left <= 0:
+            self._run.interrupt()
         else:
-            run.interrupt()
-
-
-def _exit_daemon(number: int, frame: FrameType | None) -> None:
-    """Exits: a `multiprocessing.Pool` that terminates its processes waits until they have ended."""
-    sys.exit(128 + number)
+            self._set_alarm()
 
 
 _ends_process = False
@@ -322,8 +276,3 @@ def exit_status(number: int, *, ends_by_itself: bool) -> int:
     like a shell's, its status is 128 plus the signal's number.
     """
     return 128 + number if number and ends_by_itself else 0
-
-
-def stopping_signals() -> list[signal.Signals]:
-    """Returns the signals that request a stop, without ignored ones."""
-    return [each for each in _SIGNALS if signal.getsignal(each) != signal.SIG_IGN]

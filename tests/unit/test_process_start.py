@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -139,78 +140,6 @@ def test_a_process_starts_where_the_program_has_a_key_that_refuses_to_be_pickled
     assert (done.stdout.split(), done.stderr) == (["7"], "")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
-def test_a_forked_process_has_no_descriptors_of_those_before_it() -> None:
-    """The 64th worker would have 126 more than the first."""
-    context = multiprocessing.get_context("fork")
-    reading, writing = context.Pipe(duplex=False)
-
-    def tell() -> None:
-        writing.send(sorted(os.listdir("/proc/self/fd")))
-
-    processes = [context.Process(target=tell, daemon=True) for _ in range(3)]
-    counts = []
-    for process in processes:  # all of them are kept to the end, as the manager does
-        process_start.start(process)
-        assert reading.poll(60)
-        counts.append(len(reading.recv()))
-    for process in processes:
-        process.join(60)
-        # The manager's own are as they were.
-        assert process.exitcode == 0 and os.fstat(process.sentinel)
-    assert len(set(counts)) == 1
-
-
-def _exit_with_file(number: int) -> None:
-    os._exit(0 if os.path.samestat(os.fstat(number), os.stat(__file__)) else 1)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
-def test_a_forked_process_keeps_files_whose_numbers_an_ended_one_had() -> None:
-    context = multiprocessing.get_context("fork")
-    ended = context.Process(target=os._exit, args=(0,))
-    process_start.start(ended)
-    ended.join(60)
-    number = ended.sentinel
-    with open(__file__) as file:
-        ended._popen.close()  # type: ignore[attr-defined]  # as it does once it is garbage
-        os.dup2(file.fileno(), number)
-    try:
-        process = context.Process(target=_exit_with_file, args=(number,))
-        process_start.start(process)
-        process.join(60)
-        assert process.exitcode == 0
-    finally:
-        os.close(number)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
-def test_a_fork_while_another_thread_closes_an_ended_process_keeps_the_programs_files(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A number is free from the first of these calls on, and the program may take it at once."""
-    context = multiprocessing.get_context("fork")
-    ended = context.Process(target=os._exit, args=(0,))
-    process_start.start(ended)
-    ended.join(60)
-    number, close = ended.sentinel, os.close
-    process = context.Process(target=_exit_with_file, args=(number,))
-
-    def close_then_fork(descriptor: int) -> None:
-        close(descriptor)
-        if descriptor == number:
-            monkeypatch.setattr(os, "close", close)
-            os.dup2(file.fileno(), number)
-            process.start()
-
-    with open(__file__) as file:
-        monkeypatch.setattr(os, "close", close_then_fork)
-        ended.close()
-    process.join(60)
-    os.close(number)
-    assert process.exitcode == 0
-
-
 def test_a_fork_server_whose_folder_was_cleaned_is_replaced_and_its_processes_live_on() -> None:
     """Tools empty the folder for temporary files of what is some days old."""
     context = process_start.processes(with_threads=True)
@@ -228,19 +157,30 @@ def test_a_fork_server_whose_folder_was_cleaned_is_replaced_and_its_processes_li
     assert lives.exitcode == 0
 
 
+SECOND_SIGNAL = (
+    "process = context.Process(target=signal.pause, daemon=True); process_start.start(process)\n"
+    "with shutdown.ending_process(), shutdown.Shutdown().handle_signals(int):\n"
+    "    os.kill(os.getpid(), signal.SIGTERM); os.kill(os.getpid(), signal.SIGTERM)"
+)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="adopts orphans on Linux only")
-def test_nothing_is_left_behind_for_a_supervisor_that_does_not_reap() -> None:
+@pytest.mark.parametrize("with_threads", [False, True])
+@pytest.mark.parametrize(("end", "status"), [("", 0), (SECOND_SIGNAL, 128 + signal.SIGTERM)])
+def test_nothing_is_left_behind_for_a_supervisor_that_does_not_reap(
+    with_threads: bool, end: str, status: int
+) -> None:
     """As process 1 of a container, which adopts what outlives the watch."""
     program = (
-        "import os; from watcher import process_start\n"
-        "context = process_start.processes(with_threads=True)\n"
+        "import os, signal; from watcher import process_start, shutdown\n"
+        f"context = process_start.processes(with_threads={with_threads})\n"
         "process = context.Process(target=os._exit, args=(7,))\n"
-        "process_start.start(process); process.join(); print(process.exitcode)"
+        f"process_start.start(process); process.join(); assert process.exitcode == 7\n{end}"
     )
     supervisor = (
         "import ctypes, os, subprocess, sys, time\n"
         "ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER\n"
-        f"subprocess.run([sys.executable, '-c', {program!r}], check=True)\n"
+        f"print(subprocess.run([sys.executable, '-c', {program!r}]).returncode)\n"
         "try: print(os.waitpid(-1, 0))\n"
         "except ChildProcessError: print('nothing')"
     )
@@ -251,4 +191,4 @@ def test_nothing_is_left_behind_for_a_supervisor_that_does_not_reap() -> None:
         text=True,
         check=False,
     )
-    assert (done.stdout.split(), done.stderr) == (["7", "nothing"], "")
+    assert (done.stdout.split(), done.stderr) == ([str(status), "nothing"], "")

@@ -28,7 +28,6 @@ from botocore.credentials import (
 from botocore.loaders import Loader, create_loader
 from botocore.utils import JSONFileCache
 
-from watcher import process_start
 from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
 from watcher.aws.deadline import CONNECT_SECONDS, READ_SECONDS, log_if_slow
@@ -141,8 +140,7 @@ class OwnCredentials:
     def _load_keys(self) -> None:
         old = None if self._keys is None else self._keys.access_key
         try:
-            with process_start.signals_of_program():  # it may run a `credential_process`
-                self._keys = self._load(old, self._keys is None)
+            self._keys = self._load(old, self._keys is None)
         except Exception as error:
             if self._keys is None:
                 raise

@@ -23,7 +23,7 @@ from watcher.errors import HandlerError, WatcherError
 from watcher.files import temporary_folder
 from watcher.records.filters import RecordFilter
 from watcher.records.redaction import Redaction
-from watcher.shutdown import SHUTDOWN_TIMING, Shutdown
+from watcher.shutdown import STOP_SECONDS, Shutdown
 from watcher.spark import handler_tasks
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.handler_tasks import HandlersTask
@@ -51,7 +51,7 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
     once: bool = False,
     on_error: str | None = None,
     fail_on_data_loss: bool = False,
-    stop_timeout: float = SHUTDOWN_TIMING.stop_seconds,
+    stop_timeout: float = STOP_SECONDS,
     connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> JobTotals:
