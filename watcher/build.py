@@ -28,7 +28,7 @@ from watcher.runtime.loop import Manager
 from watcher.runtime.processes import WorkerStarter, raised_open_files
 from watcher.runtime.protocol import MessageQueue
 from watcher.runtime.resolve_streams import resolve
-from watcher.runtime.stats import DisplayThrottle, StatsCollector
+from watcher.runtime.stats import StatsCollector
 from watcher.runtime.table_snapshots import TableSnapshots
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.workers import Workers
@@ -151,11 +151,12 @@ def build_manager(
         saver=saver,
         store=store,
         stats=stats,
-        displays=DisplayThrottle(displays, clock),
+        displays=displays,
         health=health,
         shutdown=dispatcher.shutdown,
         heartbeat=heartbeat,
         totals=totals,
+        clock=clock,
     )
     return manager
 

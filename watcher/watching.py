@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -15,7 +14,7 @@ from watcher.declared import takes_options, takes_options_in_init
 from watcher.delivery.handler import Handler
 from watcher.errors import UsageError, WatcherError, error_text
 from watcher.observability.heartbeat import Heartbeat, assess
-from watcher.observability.watch_stats import Display, LatestStats, Totals, WatchStats  # noqa: F401
+from watcher.observability.watch_stats import Display, Totals, WatchStats  # noqa: F401
 from watcher.options import WatchOptions, handlers_of, refuse_in_child
 from watcher.records.record import Record
 from watcher.records.wire import Kind  # noqa: F401 (the type of an option)
@@ -168,7 +167,7 @@ class Watch:
 
     def stats(self) -> WatchStats:
         """Returns the newest figures, a fraction of a second old; after the end, the last ones."""
-        return self._control.latest.stats
+        return self._control.stats
 
     def collector(self) -> "Collector":
         """Returns a collector of its metrics, for the program's own Prometheus registry.
@@ -177,7 +176,7 @@ class Watch:
         """
         from watcher.observability.metrics import PrometheusCollector  # an extra
 
-        return PrometheusCollector(self._control.latest)
+        return PrometheusCollector(self.stats)
 
     def health(self) -> list[str]:
         """Returns the problems, one line each, as /readyz does; empty without problems.
@@ -188,7 +187,7 @@ class Watch:
             return ["the watch has not begun yet"]
         if self.error is not None or self._heartbeat is None or not self._thread.is_alive():
             return ["the watch has ended" + (f": {_error_line(self.error)}" if self.error else "")]
-        return assess(self.stats(), self._heartbeat.state(), time.monotonic()).ready
+        return assess(self.stats(), self._heartbeat).ready
 
     def _run(self) -> None:
         try:
@@ -210,14 +209,14 @@ class _Control:
 
     def __init__(self, options: WatchOptions) -> None:
         self.stop = threading.Event()
-        self.latest = LatestStats()
+        self.stats = WatchStats()
         self._options = options
 
     def is_set(self) -> bool:
         return self.stop.is_set() or self._options.stop_requested()
 
     def show(self, stats: WatchStats) -> None:
-        self.latest.show(stats)
+        self.stats = stats
         if self._options.display is not None:
             self._options.display.show(stats)
 

@@ -122,10 +122,10 @@ def _spark() -> Iterator[str]:
 
 def _metrics() -> Iterator[str]:
     from watcher.observability.metrics import PrometheusCollector
-    from watcher.observability.watch_stats import LatestStats
+    from watcher.observability.watch_stats import WatchStats
 
     yield "# Metrics\n\n| metric | type | meaning |\n| --- | --- | --- |"
-    for each in PrometheusCollector(LatestStats()).collect():
+    for each in PrometheusCollector(WatchStats).collect():
         name = f"{each.name}_total" if each.type == "counter" else each.name
         yield f"| `{name}` | {each.type} | {each.documentation} |"
 

@@ -28,7 +28,7 @@ from watcher.cli.command_line import CommandLine, command_line
 from watcher.cli.invocation import Invocation
 from watcher.errors import CheckpointError, StreamError, UsageError
 from watcher.observability.metrics import PrometheusCollector
-from watcher.observability.watch_stats import LatestStats
+from watcher.observability.watch_stats import WatchStats
 
 pytestmark = pytest.mark.proof
 
@@ -157,7 +157,7 @@ def queries() -> Iterator[str]:
 
 def test_every_query_is_promql_about_metrics_that_there_are() -> None:
     registry = CollectorRegistry()
-    registry.register(PrometheusCollector(LatestStats()))
+    registry.register(PrometheusCollector(WatchStats))
     suffixes = {"counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}
     there = {
         f"{family.name}{suffix}"

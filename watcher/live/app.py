@@ -31,7 +31,7 @@ from watcher.errors import WatcherError
 from watcher.formatting.differences import change_lines, shortened, shown_item
 from watcher.formatting.text import counted, painted_alone, printable
 from watcher.live.changes import ChangeBuffer, ChangeLine, ChangeList, parse_search
-from watcher.observability.watch_stats import Display, LatestStats, Rate, Totals
+from watcher.observability.watch_stats import Rate, Totals, WatchStats
 from watcher.records.record import Record
 
 # Each level of the tree is indented by so much; the mark that folds a line is as wide.
@@ -252,8 +252,10 @@ _FRAME_SECONDS = 0.1
 # The time for which a note stays: long enough to read two lines.
 _NOTE_SECONDS = 10.0
 
-RunWatch = Callable[[Callable[[Record], None], Display, threading.Event], Totals | None]
-"""Runs a watch with a handler and a display until the event is set."""
+RunWatch = Callable[
+    [Callable[[Record], None], Callable[[WatchStats], None], threading.Event], Totals | None
+]
+"""Runs a watch until the event is set; passes on its records and its figures."""
 
 
 class LiveView(App[Totals | None]):
@@ -297,7 +299,7 @@ class LiveView(App[Totals | None]):
         self._watch = watch
         self._history = history
         self._listings = listings
-        self._latest = LatestStats()
+        self._stats = WatchStats()
         self._stop = _Stop()
         self.messages: deque[str] = deque(maxlen=1)
         """The latest message of another thread, for the line of notes."""
@@ -338,7 +340,7 @@ class LiveView(App[Totals | None]):
 
     def _run_watch(self) -> None:
         try:
-            self._totals = self._watch(self._on_record, self._latest, self._stop)
+            self._totals = self._watch(self._on_record, self._on_stats, self._stop)
         except BaseException as error:  # of any kind: it is raised once the view has ended
             self.error = error
         if _terminal_is_gone() and not self.is_headless:
@@ -349,6 +351,9 @@ class LiveView(App[Totals | None]):
     def _on_record(self, record: Record) -> None:
         self._streams[record.stream] = None
         self.buffer.add(record)
+
+    def _on_stats(self, stats: WatchStats) -> None:
+        self._stats = stats
 
     def draw(self) -> None:
         """Shows new changes, statistics and notes; ends the view after the watch."""
@@ -365,7 +370,7 @@ class LiveView(App[Totals | None]):
             self.messages.clear()
         changes = self.query_one(ChangeList)
         changes.take_new()
-        now = self._latest.stats
+        now = self._stats
         parts = [
             counted(now.shards.open, "shard"),
             counted(self.buffer.taken, "change"),
@@ -463,7 +468,7 @@ class LiveView(App[Totals | None]):
     def action_shards(self) -> None:
         """Opens the lineage of every stream that had a change."""
         streams = {*self._streams}
-        lags = self._latest.stats.lags
+        lags = self._stats.lags
         self.push_screen(ShardsScreen(lambda: self._listings(streams), lambda: lags))
 
     def action_copy(self) -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
 from watcher.aws.model import ShardKey
@@ -42,9 +42,32 @@ class WatchProcess:
         self._receiving = receiving
 
     def run(
-        self, on_record: Callable[[Record], None], display: Display, stop: threading.Event
+        self,
+        on_record: Callable[[Record], None],
+        on_stats: Callable[[WatchStats], None],
+        stop: threading.Event,
     ) -> Totals | None:
         """Hands records and statistics over until the watch has ended. Raises the watch's error."""
+        for message in self._messages(stop):
+            match message:
+                case Totals():
+                    return message
+                case list():
+                    for raw, shard_key in message:
+                        on_record(Record.from_json(raw, shard_key.shard_id, shard_key.stream))
+                case WatchStats():
+                    on_stats(message)
+                case logging.LogRecord():
+                    logger.handle(message)
+                case BaseException():
+                    raise message
+        return None
+
+    def _messages(self, stop: threading.Event) -> Iterator[object]:
+        """Yields the process's messages; ends it once `stop` is set.
+
+        Raises WatcherError where it has ended by itself without its last message.
+        """
         is_stopping = False
         while True:
             if stop.is_set() and not is_stopping:
@@ -53,23 +76,13 @@ class WatchProcess:
             if not self._receiving.poll(_POLL_SECONDS):
                 continue
             try:
-                message = self._receive()
-            except WatcherError:
+                yield self._receiving.recv()
+            except EOFError:
                 if is_stopping:  # it was terminated before it could stop in order
-                    return None
-                raise
-            if isinstance(message, Totals):
-                return message
-            _take(message, on_record, display)
-
-    def _receive(self) -> object:
-        """Waits for a message. Raises WatcherError where the process has ended without its last."""
-        try:
-            return self._receiving.recv()
-        except EOFError:
-            self._process.join()
-            text = f"the watch's process ended unexpectedly ({self._process.exitcode})"
-            raise WatcherError(text) from None
+                    return
+                self._process.join()
+                text = f"the watch's process ended unexpectedly ({self._process.exitcode})"
+                raise WatcherError(text) from None
 
     def _terminate(self) -> None:
         """Has the watch stop in order."""
@@ -81,20 +94,6 @@ class WatchProcess:
         self._terminate()
         self._process.join()
         self._receiving.close()
-
-
-def _take(message: object, on_record: Callable[[Record], None], display: Display) -> None:
-    """Takes a message of the watch's process."""
-    match message:
-        case list():
-            for raw, shard_key in message:
-                on_record(Record.from_json(raw, shard_key.shard_id, shard_key.stream))
-        case WatchStats():
-            display.show(message)
-        case logging.LogRecord():
-            logger.handle(message)
-        case BaseException():
-            raise message
 
 
 def _run(watch: RunWatch, sending: Connection, others: Connection) -> None:

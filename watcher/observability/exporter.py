@@ -10,22 +10,19 @@ import contextlib
 import importlib.util
 import logging
 import os
+import pickle
 import re
 import signal
 import socket
-import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, Pipe
-from typing import BinaryIO
-
-import msgspec
 
 from watcher import process_start
 from watcher.errors import ResourceError, UsageError
 from watcher.observability.heartbeat import Heartbeat
-from watcher.observability.watch_stats import Display, LatestStats, WatchStats
+from watcher.observability.watch_stats import Display, WatchStats
 from watcher.process_start import failed_start
 from watcher.version import install
 
@@ -33,14 +30,9 @@ logger = logging.getLogger("watcher")
 
 _LOOPBACK = "127.0.0.1"
 _ADDRESS = re.compile(r"(?:(?P<host>\[[\w:.%]+\]|[^\[\]:]+):)?(?P<port>\d{1,5})")
-_HEADER = struct.Struct("<I")
 
 # The delay between two sends: the statistics change faster than any scrape.
 _SEND_SECONDS = 1.0
-# The time for the exporter's end: it has nothing left to do.
-_END_SECONDS = 2.0
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(WatchStats)
 
 
 @contextmanager
@@ -100,14 +92,10 @@ class Exporter(Display):
         process_start.in_forked_child(self.close)
         self._send_seconds = send_seconds
         self._unsent = b""
-        self._latest: WatchStats | None = None
         self._due = 0.0
-        context = process_start.processes()
-        is_fork = context.get_start_method() == "fork"
-        self.process = context.Process(  # type: ignore[attr-defined]
+        self.process = process_start.processes().Process(  # type: ignore[attr-defined]
             target=serve,
             args=(listening, receiving, heartbeat),
-            kwargs={} if is_fork else {"environment": dict(os.environ)},
             name="watcher metrics",
             daemon=True,
         )
@@ -121,20 +109,12 @@ class Exporter(Display):
             receiving.close()
 
     def show(self, stats: WatchStats) -> None:
-        """Sends the statistics, unless the last ones were sent within a second."""
-        self._latest = stats
-        if time.monotonic() >= self._due:
-            self._due = time.monotonic() + self._send_seconds
-            self.flush()
-
-    def flush(self) -> None:
-        """Writes as much as the pipe takes: the rest of a message, or the latest statistics."""
+        """Writes as much as the pipe takes: the rest of the last statistics, or these if due."""
         if self._sending.closed:
             return
-        if not self._unsent and self._latest is not None:
-            body = _encoder.encode(self._latest)
-            self._unsent = _HEADER.pack(len(body)) + body
-            self._latest = None
+        if not self._unsent and time.monotonic() >= self._due:
+            self._due = time.monotonic() + self._send_seconds
+            self._unsent = pickle.dumps(stats)
         try:
             self._unsent = self._unsent[os.write(self._sending.fileno(), self._unsent) :]
         except BlockingIOError:
@@ -148,25 +128,14 @@ class Exporter(Display):
         self._sending.close()
 
     def end(self) -> None:
-        """Ends the exporter, which has the last statistics for scrapes up to now."""
+        """Ends the exporter."""
         self.close()
-        self.process.join(_END_SECONDS)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
+        self.process.kill()  # it has nothing left to do
+        self.process.join()
 
 
-def serve(
-    listening: socket.socket,
-    receiving: Connection,
-    heartbeat: Heartbeat,
-    environment: Mapping[str, str] | None = None,
-) -> None:
-    """Runs the exporter's process until the end of the pipe, however the manager ends.
-
-    `environment` is for `process_start.take_environment`.
-    """
-    process_start.take_environment(environment)
+def serve(listening: socket.socket, receiving: Connection, heartbeat: Heartbeat) -> None:
+    """Runs the exporter's process until the end of the pipe, however the manager ends."""
     # These signals are for the manager; the exporter serves scrapes until the manager's end.
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -175,20 +144,12 @@ def serve(
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
-    from watcher.observability.http_server import answer_requests  # an extra, maybe missing
+    from watcher.observability.http_server import MetricsServer  # an extra, maybe missing
 
-    latest = LatestStats()
-    answer_requests(listening, latest, heartbeat)
-    with open(receiving.fileno(), "rb", closefd=False) as pipe:
-        while (stats := _received(pipe)) is not None:
-            latest.show(stats)
-
-
-def _received(pipe: BinaryIO) -> WatchStats | None:
-    """Reads the next statistics; None at the end, or if a killed manager left a part of them."""
-    head = pipe.read(_HEADER.size)
-    if len(head) < _HEADER.size:
-        return None
-    (size,) = _HEADER.unpack(head)
-    body = pipe.read(size)
-    return _decoder.decode(body) if len(body) == size else None
+    server = MetricsServer(listening, heartbeat)
+    with (
+        open(receiving.fileno(), "rb", closefd=False) as pipe,
+        contextlib.suppress(EOFError, pickle.UnpicklingError),  # a killed manager leaves a part
+    ):
+        while True:
+            server.stats = pickle.load(pipe)  # noqa: S301 (from the manager alone)

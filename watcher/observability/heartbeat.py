@@ -14,7 +14,7 @@ from watcher.observability.watch_stats import WatchStats
 
 LATE_SECONDS = 60.0
 """The longest time of a read, a delivery or a save: a few timeouts in a row."""
-_PROGRESSED_AT, _TRIED_AT, _PHASE, _STOPPING_SINCE, _SIZE = range(5)
+_PROGRESSED_AT, _TRIED_AT, _PHASE, _STOPPING, _SIZE = range(5)
 
 
 class Phase(IntEnum):
@@ -26,24 +26,6 @@ class Phase(IntEnum):
     READING_ITEMS = 3
     DELIVERING = 4
     SAVING = 5
-
-
-class HeartbeatState(NamedTuple):
-    """The last signs of life; times are monotonic seconds, equal in all processes."""
-
-    progressed_at: float
-    """The time of the loop's last turn."""
-    tried_at: float
-    """The time of the last attempt, also of a retry: at or after the last turn."""
-    phase: Phase
-    stopping_since: float
-    """The time when the watch was told to stop; 0 if it was not."""
-
-    def not_before(self, moment: float) -> HeartbeatState:
-        """Returns this state for a process that could observe nothing before `moment`."""
-        return self._replace(
-            progressed_at=max(self.progressed_at, moment), tried_at=max(self.tried_at, moment)
-        )
 
 
 class Heartbeat:
@@ -74,8 +56,7 @@ class Heartbeat:
 
     def enter(self, phase: Phase) -> Phase:
         """Enters a phase; returns the previous one."""
-        before = Phase(int(self._cells[_PHASE]))
-        self._cells[_PHASE] = float(phase)
+        before, self._cells[_PHASE] = self.phase, float(phase)
         self.try_again()
         return before
 
@@ -90,12 +71,27 @@ class Heartbeat:
 
     def stop(self) -> None:
         """Notes that the watch has to stop. Safe in a signal handler."""
-        self._cells[_STOPPING_SINCE] = self._cells[_STOPPING_SINCE] or self._clock.monotonic()
+        self._cells[_STOPPING] = 1.0
 
-    def state(self) -> HeartbeatState:
-        """Returns the last signs of life."""
-        progressed_at, tried_at, phase, stopping_since = self._cells
-        return HeartbeatState(progressed_at, tried_at, Phase(int(phase)), stopping_since)
+    @property
+    def phase(self) -> Phase:
+        """The current activity."""
+        return Phase(int(self._cells[_PHASE]))
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once the watch was told to stop."""
+        return bool(self._cells[_STOPPING])
+
+    @property
+    def seconds_since_progress(self) -> float:
+        """The seconds since the loop's last turn."""
+        return self._clock.monotonic() - self._cells[_PROGRESSED_AT]
+
+    @property
+    def seconds_since_try(self) -> float:
+        """The seconds since the last attempt, also of a retry: after the last turn."""
+        return self._clock.monotonic() - self._cells[_TRIED_AT]
 
 
 _PHASE_NAMES = {
@@ -119,21 +115,21 @@ class ProbeAnswers(NamedTuple):
     """The work of a ready watch that does not deliver: standing by."""
 
 
-def assess(stats: WatchStats, state: HeartbeatState, now: float) -> ProbeAnswers:
+def assess(stats: WatchStats, heartbeat: Heartbeat) -> ProbeAnswers:
     """Returns the problems that a watch's latest statistics and heartbeat show."""
     health, live = stats.health, list(stats.health.stuck)
-    if state.stopping_since:
+    if heartbeat.is_stopping:
         return ProbeAnswers([], ["the watch is ending"])
-    phase = _PHASE_NAMES[state.phase]
-    if state.phase is Phase.DELIVERING:
-        phase += f" ({' or '.join(stats.handlers)})" if stats.handlers else ""
-    if now - state.tried_at > LATE_SECONDS:
-        live.insert(0, f"{phase} has stood for {now - state.tried_at:.0f} s")
-    if state.phase is Phase.STANDING_BY:
+    phase, name = heartbeat.phase, _PHASE_NAMES[heartbeat.phase]
+    if phase is Phase.DELIVERING and stats.handlers:
+        name += f" ({' or '.join(stats.handlers)})"
+    if (seconds := heartbeat.seconds_since_try) > LATE_SECONDS:
+        live.insert(0, f"{name} has stood for {seconds:.0f} s")
+    if phase is Phase.STANDING_BY:
         if health.trouble:
             return ProbeAnswers(live, [*live, f"can't stand by: {health.trouble}"])
         return ProbeAnswers(live, live, _STANDS_BY)
     ready = list(live)
-    if not live and now - state.progressed_at > LATE_SECONDS:
-        ready.append(f"{phase} is being retried, for {now - state.progressed_at:.0f} s")
+    if not live and (seconds := heartbeat.seconds_since_progress) > LATE_SECONDS:
+        ready.append(f"{name} is being retried, for {seconds:.0f} s")
     return ProbeAnswers(live, [*ready, *health.unready])

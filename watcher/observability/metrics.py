@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -17,7 +17,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from watcher.clock import CLOCK
-from watcher.observability.watch_stats import DURATIONS, LatestStats, LeaseState, WatchStats
+from watcher.observability.watch_stats import DURATIONS, LeaseState, WatchStats
 from watcher.records.wire import KINDS
 from watcher.version import __version__
 
@@ -31,20 +31,20 @@ _Values: TypeAlias = (
 
 
 class PrometheusCollector(Collector):
-    """Exposes the latest figures to Prometheus."""
+    """Exposes the `latest` figures to Prometheus."""
 
-    def __init__(self, latest: LatestStats) -> None:
+    def __init__(self, latest: Callable[[], WatchStats]) -> None:
         self._latest = latest
 
     def collect(self) -> Iterator[Metric]:
         """Yields every metric; one with labels may have no series yet."""
-        now = self._latest.stats
+        now = self._latest()
         build = {(__version__, platform.python_version()): 1}
         text = "Always 1; the labels tell the versions."
         yield _gauge("build_info", text, build, "version", "python")
         yield from _of_records(now)
         yield from _of_handlers(now)
-        yield from self._of_shards(now)
+        yield from _of_shards(now)
         text = "Calls of the AWS API."
         yield _counter("api_calls", text, _by_name(now.calls), "operation")
         yield _counter("throttles", "Calls that the service throttled.", {(): now.throttles})
@@ -52,28 +52,28 @@ class PrometheusCollector(Collector):
 
     describe = collect  # by which a registry refuses a second watch's
 
-    def _of_shards(self, now: WatchStats) -> Iterator[Metric]:
-        text = (
-            "How old the last record delivered of a shard being read is; 0 where it is caught up."
-        )
-        yield _gauge("shard_lag_seconds", text, self._lags(now), "table", "shard")
-        text = "Shards being read (open), read to their end, and waiting for their parent's end."
-        yield _gauge("shards", text, _by_name(msgspec.structs.asdict(now.shards)), "state")
-        text = "Workers that ended and were replaced."
-        yield _counter("worker_restarts", text, {(): now.restarts})
-        text = "Times that records were gone before they were read."
-        yield _counter("data_losses", text, {(): now.losses})
 
-    def _lags(self, now: WatchStats) -> Mapping[tuple[str, str], float]:
-        """Returns the lags; they grow while a slow handler keeps the manager from updating them."""
-        late = CLOCK.monotonic() - self._latest.updated_at
-        more = late if late > _LOOP_LATE_SECONDS else 0.0
-        lags: dict[tuple[str, str], float] = {}
-        for shard_key, lag in now.lags.items():
-            labels = shard_key.table, shard_key.shard_id
-            # On emulators, two streams of a table may have shards with the same id.
-            lags[labels] = max(lag + more, lags.get(labels, 0.0))
-        return lags
+def _of_shards(now: WatchStats) -> Iterator[Metric]:
+    text = "How old the last record delivered of a shard being read is; 0 where it is caught up."
+    yield _gauge("shard_lag_seconds", text, _lags(now), "table", "shard")
+    text = "Shards being read (open), read to their end, and waiting for their parent's end."
+    yield _gauge("shards", text, _by_name(msgspec.structs.asdict(now.shards)), "state")
+    text = "Workers that ended and were replaced."
+    yield _counter("worker_restarts", text, {(): now.restarts})
+    text = "Times that records were gone before they were read."
+    yield _counter("data_losses", text, {(): now.losses})
+
+
+def _lags(now: WatchStats) -> Mapping[tuple[str, str], float]:
+    """Returns the lags; they grow while a slow handler keeps the manager from updating them."""
+    late = CLOCK.monotonic() - now.collected_at
+    more = late if late > _LOOP_LATE_SECONDS else 0.0
+    lags: dict[tuple[str, str], float] = {}
+    for shard_key, lag in now.lags.items():
+        labels = shard_key.table, shard_key.shard_id
+        # On emulators, two streams of a table may have shards with the same id.
+        lags[labels] = max(lag + more, lags.get(labels, 0.0))
+    return lags
 
 
 def _of_records(now: WatchStats) -> Iterator[Metric]:

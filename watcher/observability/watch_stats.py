@@ -101,6 +101,7 @@ class Shards(msgspec.Struct, frozen=True):
 class WatchStats(msgspec.Struct, frozen=True, kw_only=True):
     """The figures at one moment, counted from the start of the watch."""
 
+    collected_at: float = msgspec.field(default_factory=CLOCK.monotonic)
     tables: dict[str, dict[str, int]] = {}
     """The number of records delivered from each table, by kind of change."""
     filtered: int = 0
@@ -169,21 +170,6 @@ class Display(Protocol):
 
     def close(self) -> None:
         """Ends the display. May be called twice, and from a signal handler."""
-
-
-class LatestStats(Display):
-    """Keeps the latest figures, and the time (monotonic) when they came."""
-
-    def __init__(self) -> None:
-        self.stats = WatchStats()
-        self.updated_at = CLOCK.monotonic()
-
-    def show(self, stats: WatchStats) -> None:
-        """Keeps the figures."""
-        self.stats, self.updated_at = stats, CLOCK.monotonic()
-
-    def close(self) -> None:
-        """Does nothing: there is nothing to release."""
 
 
 class Rate:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from watcher.clock import Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.output import OutputClosed
 from watcher.delivery.progress import Progress
@@ -13,11 +16,11 @@ from watcher.delivery.protocol import Delivery
 from watcher.errors import NoAnswerYetError, StreamError
 from watcher.formatting.text import counted
 from watcher.observability.heartbeat import Heartbeat, Phase
-from watcher.observability.watch_stats import Totals, WatchStats
+from watcher.observability.watch_stats import Display, Totals
 from watcher.options import WatchOptions
 from watcher.pull.stream_successor import StreamEnd
 from watcher.runtime.health import HealthChecker, lease_state
-from watcher.runtime.stats import DisplayThrottle, StatsCollector
+from watcher.runtime.stats import StatsCollector
 from watcher.runtime.table_snapshots import TableSnapshots
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
@@ -40,6 +43,8 @@ logger = logging.getLogger("watcher")
 
 # The longest wait for a message, by which a listing or a save may be late.
 _TICK_SECONDS = 0.2
+# The delay between display updates: five a second look alive, and cost little.
+_DISPLAY_SECONDS = 0.2
 # The time without a successful read after which a watch that does not follow ends.
 _HOPELESS_SECONDS = 60.0
 
@@ -61,11 +66,14 @@ class Manager:
     saver: CheckpointSaver
     store: Store | None
     stats: StatsCollector
-    displays: DisplayThrottle
+    displays: Sequence[Display]
     health: HealthChecker
     shutdown: Shutdown
     heartbeat: Heartbeat
     totals: Totals
+    clock: Clock
+    _display_due: float = 0.0
+    _thread: threading.Thread = field(default_factory=threading.current_thread)
 
     def stop(self) -> None:
         """Requests the stop: the record in hand is the last one. Safe in a signal handler."""
@@ -361,17 +369,22 @@ class Manager:
         self._display()
 
     def _display(self, *, at_once: bool = False) -> None:
+        """Passes the figures to the displays, if an update is due."""
         self.totals.losses, self.totals.restarts = self.streams.loss_count, self.workers.deaths
         self.totals.saved = self.saver.error is None
-        self.displays.show(self._collect_stats, at_once=at_once)
-
-    def _collect_stats(self) -> WatchStats:
-        health = self.health.check()
-        stands_by = self.heartbeat.state().phase is Phase.STANDING_BY
-        return self.stats.collect(
+        now = self.clock.monotonic()
+        if not self.displays or not (at_once or now >= self._display_due):
+            return
+        if threading.current_thread() is not self._thread:  # a handler's, which awaits the lease
+            return
+        self._display_due = now + _DISPLAY_SECONDS
+        stands_by = self.heartbeat.phase is Phase.STANDING_BY
+        stats = self.stats.collect(
             self.totals,
             self.streams.stats(),
             self.dispatcher,
-            health,
+            self.health.check(),
             lease_state(self.store, stands_by=stands_by),
         )
+        for display in self.displays:
+            display.show(stats)

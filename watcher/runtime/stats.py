@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -14,7 +13,6 @@ from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.observability.watch_stats import (
-    Display,
     Health,
     LeaseState,
     Shards,
@@ -24,36 +22,8 @@ from watcher.observability.watch_stats import (
 from watcher.records.record import creation_time
 from watcher.streams.lineage import Lineage, ShardStatus
 
-# The delay between display updates: five a second look alive, and cost little.
-_SHOW_SECONDS = 0.2
 # The time beyond the poll delay up to which an idle shard's lag counts as none.
 _SLOW_ANSWER_SECONDS = 2.0
-
-
-class DisplayThrottle:
-    """Updates the displays a few times a second, from the thread that created it."""
-
-    def __init__(
-        self,
-        displays: Sequence[Display],
-        clock: Clock = CLOCK,
-    ) -> None:
-        self._displays = displays
-        self._clock = clock
-        self._due = 0.0
-        self._thread = threading.get_ident()
-
-    def show(self, make_stats: Callable[[], WatchStats], *, at_once: bool = False) -> None:
-        """Passes the figures of `make_stats` to the displays, if an update is due."""
-        if threading.get_ident() != self._thread:  # a handler's thread, which waits for a lease
-            return
-        now = self._clock.monotonic()
-        if not self._displays or not (at_once or now >= self._due):
-            return
-        self._due = now + _SHOW_SECONDS
-        stats = make_stats()
-        for display in self._displays:
-            display.show(stats)
 
 
 class ShardStats(msgspec.Struct):
@@ -183,6 +153,7 @@ class StatsCollector:
         tables = {name: dict(totals.tables.get(name, {})) for name in sorted(names)}
         handled = dispatcher.processed({name: sum(tables[name].values()) for name in tables})
         return WatchStats(
+            collected_at=now,
             tables=tables,
             filtered=totals.filtered,
             handled=handled,

@@ -21,7 +21,7 @@ from watcher.aws.model import Listing, Shard, ShardKey
 from watcher.errors import StreamError
 from watcher.live.app import ChangeScreen, HistoryScreen, LiveView, ShardsScreen, TextScreen
 from watcher.live.changes import ChangeBuffer, ChangeLine, parse_search
-from watcher.observability.watch_stats import Display, Totals, WatchStats
+from watcher.observability.watch_stats import Totals, WatchStats
 from watcher.records.record import Record
 
 ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/{}/stream/2026-11-21T08:00:00.000"
@@ -54,10 +54,13 @@ class Played:
         self.lags = {ShardKey(ARN.format("orders"), "shard-1"): 3.0}
 
     def __call__(
-        self, observer: Callable[[Record], Any], display: Display, stop: threading.Event
+        self,
+        observer: Callable[[Record], Any],
+        on_stats: Callable[[WatchStats], None],
+        stop: threading.Event,
     ) -> Totals:
         self.give = observer
-        display.show(WatchStats(lags=self.lags))
+        on_stats(WatchStats(lags=self.lags))
         self.began.set()
         if self.fails:
             raise self.fails

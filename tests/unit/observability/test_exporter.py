@@ -29,20 +29,22 @@ LARGE = {ShardKey(ORDERS, f"shardId-{number:020}-abcdef01"): 1.5 for number in r
 class Place(NamedTuple):
     exporter: Exporter
     url: str
+    shown: list[WatchStats]
 
     def text(self) -> str:
         with urllib.request.urlopen(self.url, timeout=60) as answer:
             return str(answer.read(), "utf-8")
 
-    def show(self, snapshot: WatchStats) -> None:
+    def show(self, stats: WatchStats) -> None:
         """As the manager does, without its pauses."""
-        self.exporter.show(snapshot)
+        self.shown[:] = [stats]
+        self.exporter.show(stats)
 
     def wait_for(self, line: str) -> None:
         end = time.monotonic() + 60
         while line not in self.text().splitlines():
             assert time.monotonic() < end
-            self.exporter.flush()  # what a full pipe has left
+            self.exporter.show(self.shown[0])  # what a full pipe has left
             time.sleep(0.02)
 
 
@@ -56,7 +58,7 @@ def a_log_that_is_heard(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.Mo
 @pytest.fixture
 def place(caplog: pytest.LogCaptureFixture) -> Iterator[Place]:
     with exporting(0, Heartbeat.shared(), send_seconds=0.0) as exporter:
-        yield Place(exporter, caplog.messages[0].removeprefix("Metrics: "))
+        yield Place(exporter, caplog.messages[0].removeprefix("Metrics: "), [])
 
 
 @pytest.mark.parametrize(

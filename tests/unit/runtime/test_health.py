@@ -22,8 +22,7 @@ from watcher.errors import (
     TransientError,
     UsageError,
 )
-from watcher.observability.heartbeat import Heartbeat, ProbeAnswers, assess
-from watcher.observability.http_server import SuspendDetector
+from watcher.observability.heartbeat import ProbeAnswers, assess
 from watcher.observability.watch_stats import WatchStats
 from watcher.records.record import Record
 from watcher.runtime.watched_streams import WatchedStreams
@@ -67,7 +66,7 @@ class Probed(Play):
 
     @property
     def now(self) -> ProbeAnswers:
-        return assess(self.last, self.heartbeat.state(), self.clock.monotonic())
+        return assess(self.last, self.heartbeat)
 
     def says(self, live: str = "", ready: str = "") -> Callable[[], None]:
         """A step: each says so; without a text, that all is well."""
@@ -608,23 +607,6 @@ def test_with_several_at_once_one_that_is_tried_again_lives() -> None:
     play.follow(script())
     assert not said[-1].live
     assert said[-1].ready[0].startswith("shard a of orders: a handler is being retried, for ")
-
-
-def test_probes_that_slept_with_the_watch_give_it_a_minute_anew() -> None:
-    clock = HandClock()
-    heartbeat, awake = Heartbeat(clock=clock), SuspendDetector(clock)
-
-    def live() -> list[str]:
-        return assess(
-            WatchStats(), heartbeat.state().not_before(awake.check()), clock.monotonic()
-        ).live
-
-    clock.sleep(90.0)
-    assert live() == []
-    for _ in range(61):
-        clock.sleep(1.0)
-        awake.check()
-    assert live() == ["the start has stood for 61 s"]
 
 
 def test_a_delivery_that_waits_for_the_lease_is_not_ready_meanwhile() -> None:
