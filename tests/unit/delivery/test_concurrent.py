@@ -174,10 +174,10 @@ def test_a_write_that_is_broken_off_at_the_end_keeps_no_observer_from_being_clos
 def test_a_flush_is_a_handlers_work_as_the_probes_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
     play = played(lambda record: None, 2, "a")
     doing: list[Phase] = []
-    state = play.manager.heartbeat.state
-    monkeypatch.setattr(play.manager.dispatcher, "flush", lambda: doing.append(state().phase))
+    beat = play.manager.heartbeat
+    monkeypatch.setattr(play.manager.dispatcher, "flush", lambda: doing.append(beat.phase))
     play.run(1.0, ("a", page(1)), 1.0)
-    assert {*doing} == {Phase.DELIVERING} and state().phase is not Phase.DELIVERING
+    assert {*doing} == {Phase.DELIVERING} and beat.phase is not Phase.DELIVERING
 
 
 def test_no_more_are_handled_than_were_asked_for() -> None:
