@@ -34,7 +34,8 @@ ROOMS = [
     ["records"],
     ["aws"],
     ["call_pool"],
-    ["shutdown", "process_start"],
+    ["shutdown"],
+    ["process_start"],
     ["files", "times"],
     ["clock", "declared", "errors", "retry", "safe_path", "version"],
 ]
