@@ -80,7 +80,7 @@ class Heartbeat:
 
     @property
     def is_stopping(self) -> bool:
-        """True once the watch was told to stop."""
+        """True once the watch has to stop."""
         return bool(self._cells[_STOPPING])
 
     @property
