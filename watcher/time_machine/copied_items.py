@@ -18,9 +18,7 @@ from watcher.records.diff import ABSENT, Absent, Content, number_text, same, to_
 Value: TypeAlias = WireValue | Absent
 
 _SETS: Final = ("SS", "NS", "BS")
-_OTHER_IN_JSON: Final = ("M", "L", "NS", "BS")
 _AS_TEXT: Final = ("N", "BOOL", "M", "L", *_SETS)
-_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 _strict_json: Final = msgspec.json.Decoder(float_hook=Decimal)
 _json: Final = json.JSONDecoder(parse_float=Decimal, parse_int=Decimal)
 
@@ -93,52 +91,6 @@ def _members(kind: str, values: Iterable[str]) -> frozenset[object]:
     return frozenset(map(to_number, values) if kind == "NS" else values)
 
 
-def wanted_text(item: WireItem, form: Form) -> bytes:
-    """Returns a text of a table's item, as a copy of this form has it.
-
-    Where `copied_text` of the copy's item is the same, they are equal; where it is another, they
-    may be nevertheless.
-    """
-    if form is Form.WIRE:
-        return copied_text(item, form)
-    made = {}
-    for name, value in item.items():
-        kind = _kind(value)
-        # A column may hold a binary value, or a set of texts, as such.
-        made[name] = _in_json(kind, value) if kind in _OTHER_IN_JSON else value
-    return _sorted(made)
-
-
-def copied_text(item: WireItem, form: Form) -> bytes:
-    """Returns the text of a copy's item."""
-    text = _sorted(item)
-    if form is Form.WIRE and b'S":[' in text:
-        return _sorted({name: _ordered(value) for name, value in item.items()})
-    return text
-
-
-def _ordered(value: WireValue) -> WireValue:
-    """Returns a value with the members of its sets in order."""
-    kind, content = _part(value)
-    if kind in _SETS:
-        return {kind: sorted(content)}
-    if kind == "M":
-        return {kind: {name: _ordered(each) for name, each in content.items()}}
-    return {kind: [_ordered(each) for each in content]} if kind == "L" else value
-
-
-def _in_json(kind: str, value: WireValue) -> WireValue:
-    """Returns a value as JSON has it."""
-    content = value[kind]
-    if kind == "M":
-        return {"M": {name: _in_json(_kind(each), each) for name, each in content.items()}}
-    if kind == "L":
-        return {"L": [_in_json(_kind(each), each) for each in content]}
-    if kind in _SETS:
-        return {"L": [{"N" if kind == "NS" else "S": each} for each in content]}
-    return {"S": content} if kind == "B" else value
-
-
 def plain_value(value: object) -> WireValue:
     """Converts what a file gives to wire types."""
     if type(value) is str:  # most often
@@ -171,10 +123,6 @@ def parsed_value(text: str) -> WireValue:
         return plain_value(_json.decode(text))
     except (ValueError, RecursionError):
         return {"S": text}
-
-
-def _kind(value: WireValue) -> str:
-    return next(iter(value))
 
 
 def _part(value: WireValue) -> tuple[str, Content]:

@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
-from itertools import chain, groupby, islice
+from itertools import groupby
 from typing import Final, NamedTuple
 
 import msgspec
@@ -28,10 +28,8 @@ from watcher.streams.lineage import RETENTION
 from watcher.time_machine.as_of import INEXACT_ARCHIVE
 from watcher.time_machine.copied_items import (
     Value,
-    copied_text,
     differing_names,
     reads_as,
-    wanted_text,
 )
 from watcher.time_machine.copies import Copy, item_of_image, readable
 from watcher.time_machine.item_keys import Identity, identity, identity_of, images_of
@@ -44,14 +42,17 @@ LAG: Final = timedelta(minutes=1)
 """The default of the longest time that a copy without a position may be behind."""
 
 
-class Change(NamedTuple):
-    """A change that is missing in a copy."""
+class Change(msgspec.Struct, array_like=True):
+    """A change of an item."""
 
     number: str
     """The change's sequence number."""
     kind: str
     at: float | None
     """The change's time in epoch seconds."""
+    old: msgspec.Raw
+    """The item before it and after it, as the wire's JSON; null for none."""
+    new: msgspec.Raw
 
 
 class CopyDifference(NamedTuple):
@@ -62,7 +63,7 @@ class CopyDifference(NamedTuple):
     in_copy: Value = ABSENT
     in_table: Value = ABSENT
     missing: Change | None = None
-    """The change before which the table had what the copy has; None where none explains it."""
+    """The last change that took away what the copy has; None where none explains it."""
 
 
 class DifferentItem(msgspec.Struct, frozen=True):
@@ -93,16 +94,16 @@ class Verification(msgspec.Struct, kw_only=True):
 
 
 # A line is the digest of its item's key, the letter of where it is from, for a change its number
-# with zeros before it, for an item the digest of its text, and then JSON. So sorted lines bring
-# together what belongs to an item: its copies, the scanned item, its changes in their order.
+# with zeros before it, and then JSON. So sorted lines bring together what belongs to an item: its
+# copies, the scanned item, its changes in their order.
 _COPY: Final = b"0"
 _TABLE: Final = b"1"
 _CHANGE: Final = b"2"
 _KEY_BYTES: Final = 32
 _NUMBER_DIGITS: Final = 64  # the longest numbers, Kinesis's, have 56
 _PART: Final = slice(_KEY_BYTES, _KEY_BYTES + 1)
-_TEXT: Final = slice(_PART.stop, _PART.stop + _KEY_BYTES)
-_NUMBER: Final = slice(_PART.stop, _PART.stop + _NUMBER_DIGITS)
+_ITEM: Final = slice(_PART.stop, -1)
+_CHANGE_JSON: Final = slice(_PART.stop + _NUMBER_DIGITS, -1)
 _NO_ANSWER: Final = "no answer, as changes are missing: "
 _NOTHING: Final = b"null"
 _LONGEST_SECONDS: Final = 10 * RETENTION.total_seconds()
@@ -115,33 +116,25 @@ MOST_DIFFERENCE_BYTES: Final = 16 * 1024 * 1024
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class _ChangeLine(msgspec.Struct, array_like=True):
-    number: str
-    kind: str
-    at: float | None
-    old: msgspec.Raw
-    new: msgspec.Raw
+_change: Final = msgspec.json.Decoder(Change)
 
 
-_change: Final = msgspec.json.Decoder(_ChangeLine)
+def _digest(item: Identity) -> bytes:
+    return hashlib.blake2b(_encode(item), digest_size=_KEY_BYTES // 2).hexdigest().encode()
 
 
-def _digest(text: bytes) -> bytes:
-    return hashlib.blake2b(text, digest_size=_KEY_BYTES // 2).hexdigest().encode()
-
-
-def _line(item: Identity, part: bytes, middle: bytes, text: bytes) -> bytes:
+def _line(item: Identity, part: bytes, text: bytes) -> bytes:
     # Line breaks between JSON's tokens mean nothing, and its strings hold none.
-    return b"%b%b%b%b\n" % (_digest(_encode(item)), part, middle, text.replace(b"\n", b" "))
+    return b"%b%b%b\n" % (_digest(item), part, text.replace(b"\n", b" "))
 
 
 def _change_line(record: Record) -> bytes:
     change = record.wire.dynamodb
     old, new = (msgspec.Raw(each or _NOTHING) for each in images_of(record, "compare a copy"))
     at, number = change.ApproximateCreationDateTime, change.SequenceNumber
-    made = _ChangeLine(number, record.event_name, at, old, new)
-    number_bytes = number.zfill(_NUMBER_DIGITS).encode()
-    return _line(identity(change.Keys), _CHANGE, number_bytes, _encode(made))
+    made = Change(number, record.event_name, at, old, new)
+    part = _CHANGE + number.zfill(_NUMBER_DIGITS).encode()
+    return _line(identity(change.Keys), part, _encode(made))
 
 
 def _by_item(lines: Iterable[bytes]) -> Iterator[tuple[bytes, Iterator[bytes]]]:
@@ -276,10 +269,8 @@ class Verifier:
                 item = next(items, None)
             if item is None:
                 return
-            text = _digest(copied_text(self._counted(item), self.copy.form))
-            self._copy_lines.add(
-                _line(self._identity(item, self.copy.label), _COPY, text, _encode(item))
-            )
+            name = self._identity(item, self.copy.label)
+            self._copy_lines.add(_line(name, _COPY, _encode(item)))
 
     def _read_table(self) -> None:
         """Reads the table and the stream, while the copy is read."""
@@ -329,9 +320,8 @@ class Verifier:
             item = item_of_image(image)
             if columns is not None:
                 self._not_compared.update(item.keys() - columns - self._ignore)
-            text = _digest(wanted_text(self._counted(self.copy.as_copied(item)), self.copy.form))
             name = self._identity(item, self._table.description.arn)
-            self._table_lines.add(_line(name, _TABLE, text, bytes(image)))
+            self._table_lines.add(_line(name, _TABLE, bytes(image)))
             self._scanned += 1
         share = min(0.99, self._pace.units / self._table.read_units)
         self._on_progress(self._scanned, self._pace.units, share)
@@ -369,14 +359,10 @@ class Verifier:
         different: dict[bytes, _Item] = {}
         bytes_left = MOST_DIFFERENCE_BYTES
         for digest, lines in _by_item(heapq.merge(self._copy_lines, self._table_lines)):
-            # Most often the copy's item and the table's, of one text.
-            some = list(islice(lines, 3))
-            outcome.items += 1
-            if len(some) == 2 and some[0][_TEXT] == some[1][_TEXT] and some[1][_PART] == _TABLE:
-                continue
             item = _Item()
-            if self._is_right(item, chain(some, lines)):
-                outcome.items -= item.here is None and not item.copies
+            is_right = self._is_right(item, lines)
+            outcome.items += bool(item.copies) or item.here is not None or not is_right
+            if is_right:
                 continue
             outcome.differing += 1
             bytes_left -= item.size
@@ -394,12 +380,12 @@ class Verifier:
         for line in lines:
             if line[_PART] == _COPY:
                 item.copies += 1
-                item.there = msgspec.Raw(line[_TEXT.stop : -1])
+                item.there = msgspec.Raw(line[_ITEM])
                 there = self._read(item.there)
             elif line[_PART] == _TABLE:
-                item.here = msgspec.Raw(line[_TEXT.stop : -1])
+                item.here = msgspec.Raw(line[_ITEM])
             else:
-                change = _change.decode(line[_NUMBER.stop :])
+                change = _change.decode(line[_CHANGE_JSON])
                 if not has_changes:
                     before = int(change.number) - 1
                     is_right = self._has_state(item, _image(change.old), there, before)
@@ -426,7 +412,7 @@ class Verifier:
             item.state, item.differing, item.until = state, differing, until
         return False
 
-    def _may_have(self, change: _ChangeLine) -> bool:
+    def _may_have(self, change: Change) -> bool:
         """Returns True for a change behind the copy's position that it may have nevertheless."""
         if not self._has_position:
             return True
@@ -456,7 +442,7 @@ class Verifier:
         """Yields items that differ, with the changes that they lack: all that are retained tell."""
 
         def matching(records: Sequence[WireRecord]) -> list[int]:
-            keys = (_digest(_encode(identity(each.dynamodb.Keys))) for each in records)
+            keys = (_digest(identity(each.dynamodb.Keys)) for each in records)
             return [at for at, key in enumerate(keys) if key in different]
 
         again = self._sources.again()
@@ -499,7 +485,7 @@ class Verifier:
         found: dict[str | None, Change] = {}
         as_scanned: dict[str | None, Change] = {}
         for line in past:
-            change = _change.decode(line[_NUMBER.stop :])
+            change = _change.decode(line[_CHANGE_JSON])
             if item.until is not None and int(change.number) > item.until:
                 break
             old, new = _image(change.old), _image(change.new)
@@ -511,7 +497,7 @@ class Verifier:
                     and self._has(before, there, name)
                     and not self._has(after, there, name)
                 ):
-                    found[name] = Change(change.number, change.kind, change.at)
+                    found[name] = change
             # Changes behind the scanned state were made after it was read.
             if item.until is None and _is_same(new, item.here):
                 as_scanned = dict(found)

@@ -13,7 +13,7 @@ import msgspec
 import polars
 import pytest
 
-from tests.ledger.ledger import DisturbedTables, Item, Ledger, a_value, an_item
+from tests.ledger.ledger import DisturbedTables, Item, Ledger, an_item
 from tests.ledger.verified import HandCopy, copied, plain, value_of, verify_while_written
 from tests.support.hand_clock import HandClock
 from tests.support.memory import traced_memory
@@ -23,10 +23,8 @@ from watcher.errors import StreamError, UsageError
 from watcher.time_machine import sorted_lines, verify
 from watcher.time_machine.copied_items import (
     Form,
-    copied_text,
     differing_names,
     reads_as,
-    wanted_text,
 )
 from watcher.time_machine.copies import CopyPosition, FileCopy, TableCopy
 from watcher.time_machine.sources import Sources, StreamSource
@@ -68,26 +66,6 @@ def test_a_type_that_columns_lose_is_kept_in_json() -> None:
     for wanted, text in (({"N": "1"}, "1.0"), ({"BOOL": True}, "true"), ({"SS": ["a"]}, '["a"]')):
         assert reads_as(wanted, {"S": text}, Form.COLUMNS)
         assert not reads_as(wanted, {"S": text}, Form.JSON)
-
-
-@pytest.mark.parametrize("form", [Form.WIRE, Form.JSON])
-def test_items_of_one_text_are_equal_and_most_equal_ones_have_one(form: Form) -> None:
-    chance = random.Random(8)
-    items: list[Item] = [{"v": a_value(chance)} for _ in range(400)]
-    there = [*items, *(copied(each, form) for each in items)]
-    texts: dict[bytes | None, list[Item]] = {}
-    for each in there:
-        texts.setdefault(copied_text(each, form), []).append(each)
-    for item in items:
-        alike = texts.get(wanted_text(item, form), [])
-        assert not any(differing_names(item, each, form) for each in alike), (item, alike)
-        assert alike or form is Form.JSON, item
-    shuffled: Item = {"v": {"L": [{"SS": ["b", "a"]}, {"M": {"n": {"NS": ["3", "1"]}}}]}}
-    ordered: Item = {"v": {"L": [{"SS": ["a", "b"]}, {"M": {"n": {"NS": ["1", "3"]}}}]}}
-    assert wanted_text(shuffled, Form.WIRE) == copied_text(ordered, Form.WIRE)
-    listed: Item = {"v": {"L": [{"L": [{"S": "b"}, {"S": "a"}]}, {"M": {"n": {"S": "AAE="}}}]}}
-    sets: Item = {"v": {"L": [{"SS": ["b", "a"]}, {"M": {"n": {"B": "AAE="}}}]}}
-    assert wanted_text(sets, Form.JSON) == copied_text(listed, Form.JSON)
 
 
 @pytest.mark.parametrize("seed", range(8))
