@@ -15,7 +15,7 @@ from watcher.errors import WatcherError
 from watcher.spark.columns import columns
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.options import parse
-from watcher.time_machine.exports import Baseline
+from watcher.time_machine.exports import Export
 
 pytestmark = pytest.mark.spark
 
@@ -30,7 +30,7 @@ def test_the_source_has_the_columns_of_a_stream_s(spark: Any, made: Exported) ->
     frame = spark.read.format("dynamodb_export").option("keys", "pk").load(str(made.full))
     assert frame.columns == list(columns(parse({"stream": "orders"}, streaming=False)))
     rows = frame.collect()
-    assert len(rows) == len(list(Baseline([str(made.full)], HERE).items()))
+    assert len(rows) == len(list(Export(str(made.full), HERE).lines()))
     row = rows[0]
     assert json.loads(row.keys) == {"pk": json.loads(row.new_image)["pk"]}
     assert (row.event_name, row.sequence_number, row.old_image) == (None, None, None)

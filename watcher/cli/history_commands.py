@@ -183,10 +183,10 @@ _Words = Annotated[
 ]
 _At = Annotated[str | None, Opt("the time, where it does not stand at the end", "TIME")]
 _Baseline = Annotated[
-    list[str] | None,
+    str | None,
     Opt(
-        "a full export of the table (a folder AWSDynamoDB/ID, or its s3:// URL) to begin "
-        "with, so that an archive is enough; repeat it for incremental ones after it",
+        "a full export of the table (a folder AWSDynamoDB/ID, or its s3:// URL) to begin with, so "
+        "that an archive is enough",
         "EXPORT",
         completer=completers.files,
     ),
@@ -239,7 +239,7 @@ def _as_of(
     with nullcontext(sys.stdout) if to is None else written_file(to) as out:
         if to is not None:  # before anything is written, how the time was understood
             logger.info(f"Writes the items as of {time_text(moment.astimezone())}{where}")
-        found = as_of(*names, at=moment, key=key, baseline=baseline or (), **shared)
+        found = as_of(*names, at=moment, key=key, baseline=baseline, **shared)
         if dynamodb_json and not found.exact:
             raise UsageError(INEXACT_ARCHIVE)
         if form in ("csv", "table"):

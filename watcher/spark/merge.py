@@ -29,7 +29,7 @@ from watcher.spark.error_mapping import translating_errors
 from watcher.spark.lake_table import LakeTable
 from watcher.spark.source import register
 from watcher.streams.lineage import RETENTION
-from watcher.time_machine.exports import Export
+from watcher.time_machine.exports import Export, full_export
 from watcher.time_machine.table import open_table
 
 logger = logging.getLogger("watcher")
@@ -202,10 +202,8 @@ def _refuse_other(
 
 def _export(baseline: str, connection: AwsConfig, table: Description) -> Export:
     """Returns a full export. Raises UsageError for one that the stream can't go on from."""
-    export = Export(baseline, connection)
+    export = full_export(baseline, connection, "baseline")
     export.check_table(table, "baseline")
-    if export.since is not None:
-        raise UsageError("it is incremental: give a full one", "baseline", baseline)
     if datetime.now(UTC) - export.time > RETENTION:
         text = "it is older than the stream's 24 hours: give a newer one"
         raise UsageError(text, "baseline", baseline)

@@ -8,7 +8,7 @@ then, before or during the scan, is taken from the changes, which are read past 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from itertools import groupby
 from typing import Final, TypeAlias
@@ -23,7 +23,7 @@ from watcher.records.record import NativeItem, Record, image_of, native_item, wi
 from watcher.records.redaction import Redaction, redaction
 from watcher.records.wire import FilterPattern, KeyValues
 from watcher.streams.start_times import Moment
-from watcher.time_machine.exports import Baseline, ExportLine, open_baseline
+from watcher.time_machine.exports import Export, full_export
 from watcher.time_machine.item_keys import Identity, ItemKey, identity, identity_in, removes_nothing
 from watcher.time_machine.sorted_lines import SortedLines
 from watcher.time_machine.sources import Sources, past_time
@@ -86,17 +86,13 @@ class ItemsAsOf:
         """Takes in a change up to the time; the last one of an item counts."""
         self._keep(identity(record.wire.dynamodb.Keys), b"0", image_after(record), is_last=True)
 
-    def on_export_line(self, line: ExportLine) -> None:
-        """Takes in an item of an incremental export that no change has told of."""
-        self._keep(identity(line.Keys), b"1", bytes(line.NewImage))
-
     def on_items(self, images: Iterable[bytes | msgspec.Raw]) -> None:
         """Takes in items as they are now, or were at a baseline's time. Raises KeyError."""
         for image in images:
             item = (
                 identity_in(image, self.key_names) if self.key_names else (("", str(self._turn)),)
             )
-            self._keep(item, b"2", bytes(image))
+            self._keep(item, b"1", bytes(image))
 
     def _keep(self, item: Identity, source: bytes, image: bytes, *, is_last: bool = False) -> None:
         self.key_names = self.key_names or tuple(name for name, _ in item if name)
@@ -132,7 +128,7 @@ def as_of(
     at: Moment,
     key: KeyValues | None = None,
     filters: Iterable[FilterPattern] | None = None,
-    baseline: str | Sequence[str] = (),
+    baseline: str | None = None,
     redact: str | Iterable[str] | None = None,
     region: str | None = None,
     profile: str | None = None,
@@ -141,19 +137,20 @@ def as_of(
     """Reconstructs a table's items (or the one of this key) as of the end of the second `at`.
 
     `sources` are a stream, and before it archives and files for changes older than its retention.
-    With a `baseline`, the folder (or `s3://` URL) of a table's export and of incremental exports
-    after it, archives and files alone are enough, and the table is not read.
-    `filters` see each item as the change that inserted it (`NewImage`); `redact` works as in
-    `watch()`. Raises UsageError (a time
-    in the future, or before what the sources hold), StreamError (a stream without old images),
-    DataLossError (changes in between are gone).
+    With a `baseline`, the folder (or `s3://` URL) of a table's full export, archives and files
+    alone are enough, and the table is not read. `filters` see each item as the change that inserted
+    it (`NewImage`); `redact` works as in `watch()`. Raises UsageError (a time in the future, or
+    before what the sources hold), StreamError (a stream without old images), DataLossError (changes
+    in between are gone).
     """
     hidden = redaction(redact)
     then, test = past_time(at, "at"), record_filter(filters)
     one = None if key is None else ItemKey(key)
-    exports = open_baseline(baseline, region, profile)
+    export = None
+    if baseline is not None:  # an endpoint is DynamoDB's, not S3's
+        export = full_export(baseline, AwsConfig(region, profile), "baseline")
     opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url), strict=True)
-    found = items_as_of(opened, then, one, test, exports)
+    found = items_as_of(opened, then, one, test, export)
     found.redaction = hidden
     return found
 
@@ -163,7 +160,7 @@ def items_as_of(
     at: datetime,
     key: ItemKey | None = None,
     matches: ItemFilter | None = None,
-    baseline: Baseline | None = None,
+    baseline: Export | None = None,
 ) -> ItemsAsOf:
     """Reconstructs a table's items from these sources; see `as_of`."""
     at = at.replace(microsecond=0)
@@ -200,7 +197,7 @@ def _on_baseline(
     at: datetime,
     key: ItemKey | None,
     matches: ItemFilter | None,
-    baseline: Baseline,
+    baseline: Export,
 ) -> ItemsAsOf:
     """Applies changes to a baseline: backwards from a later one, forwards from an earlier one.
 
@@ -214,7 +211,7 @@ def _on_baseline(
         found.key_names = tuple(table.types)
         if key is not None:
             key.wire(table.types)
-        baseline.check_table(table)
+        baseline.check_table(table, "baseline")
     start = first if first == at else first - CLOCKS_APART
     sources.open(start, None if key is None else key.matching_indexes)
     if sources.stream is not None:
@@ -222,14 +219,12 @@ def _on_baseline(
     _take(found, sources.records(), key, is_later=baseline.time.timestamp() < at.timestamp() + 1)
     sources.check_covers(first)
     sources.warn_if_ends_before(max(at, baseline.time))
-    for line in baseline.changed():
-        if key is None or key.matches_image(line.Keys):
-            found.on_export_line(line)
     try:
-        found.on_items(each for each in baseline.items() if key is None or key.matches_image(each))
+        images = (line.Item for line in baseline.lines())
+        found.on_items(each for each in images if key is None or key.matches_image(each))
     except KeyError as error:
         text = f"it belongs to another table: its items have no {error.args[0]}"
-        raise UsageError(text, "baseline", baseline.full.location) from None
+        raise UsageError(text, "baseline", baseline.location) from None
     found.exact = sources.exact
     return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import posixpath
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime
 from itertools import islice
@@ -167,58 +167,12 @@ class Export:
             )
 
 
-class Baseline:
-    """A table's items at one time: a full export, and incremental exports that follow it.
-
-    Raises UsageError where they leave a gap, or are of different tables.
-    """
-
-    def __init__(self, locations: Sequence[str], connection: AwsConfig) -> None:
-        exports = [Export(location, connection) for location in locations]
-        full = [each for each in exports if each.since is None]
-        if len(full) != 1:
-            raise UsageError(
-                "give one full export, and after it incremental ones, if any", "baseline"
-            )
-        self.full = full[0]
-        self.later = sorted((each for each in exports if each.since), key=lambda each: each.time)
-        self.time = self.full.time
-        """The time whose items the exports hold."""
-        for each in self.later:
-            if each.since is not None and each.since > self.time:
-                raise UsageError(
-                    f"between {self.time:%Y-%m-%dT%H:%M:%SZ}, where the export before it ends, and "
-                    f"{each.since:%Y-%m-%dT%H:%M:%SZ} nothing is known",
-                    "baseline",
-                    each.location,
-                )
-            if each.table_arn != self.full.table_arn:
-                text = f"it belongs to {each.table_arn}, the full export to {self.full.table_arn}"
-                raise UsageError(text, "baseline", each.location)
-            self.time = max(self.time, each.time)
-
-    def check_table(self, table: Description) -> None:
-        """Raises UsageError for exports of another table, or of one that was deleted since."""
-        self.full.check_table(table, "baseline")
-
-    def items(self) -> Iterator[msgspec.Raw]:
-        """Yields the full export's items."""
-        return (line.Item for line in self.full.lines())
-
-    def changed(self) -> Iterator[ExportLine]:
-        """Yields the items changed since, the latest first: of each item the first line counts."""
-        for each in reversed(self.later):
-            yield from each.lines()
-
-
-def open_baseline(
-    exports: str | Sequence[str] | None, region: str | None, profile: str | None
-) -> Baseline | None:
-    """Opens a table's export and those after it; None without one. Raises UsageError."""
-    if not exports:
-        return None
-    places = [exports] if isinstance(exports, str) else exports
-    return Baseline(places, AwsConfig(region, profile))  # an endpoint is DynamoDB's, not S3's
+def full_export(location: str, connection: AwsConfig, option: str) -> Export:
+    """Opens a full export. Raises UsageError for an incremental one, too."""
+    export = Export(location, connection)
+    if export.since is not None:
+        raise UsageError("it is incremental: give a full one", option, location)
+    return export
 
 
 class ExportItems:
@@ -231,9 +185,7 @@ class ExportItems:
     _option: Final = "snapshot_export"
 
     def __init__(self, location: str, connection: AwsConfig, table: Items) -> None:
-        self._export = Export(location, connection)
-        if self._export.since is not None:
-            raise UsageError("it is incremental: give a full one", self._option, location)
+        self._export = full_export(location, connection, self._option)
         self.time = self._export.time
         self._table = table
         self._names: list[str] = []

@@ -19,7 +19,7 @@ from watcher.cli import main
 from watcher.errors import StreamError, UsageError
 from watcher.records.record import native_item
 from watcher.time_machine.as_of import ItemsAsOf, items_as_of
-from watcher.time_machine.exports import Baseline, Export
+from watcher.time_machine.exports import Export, full_export
 from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.sources import Sources
 
@@ -52,9 +52,9 @@ class Exported:
         ledger.settle()
         self.lake = str(archive(ledger, folder / "lake"))
 
-    def at(self, second: float, *places: Path, key: str | None = None) -> ItemsAsOf:
+    def at(self, second: float, place: Path | None = None, key: str | None = None) -> ItemsAsOf:
         one = None if key is None else ItemKey({"pk": key})
-        baseline = Baseline([str(place) for place in places or (self.full,)], HERE)
+        baseline = Export(str(place or self.full), HERE)
         lake = Sources([self.lake], None, strict=True)
         return items_as_of(lake, moment(second), one, baseline=baseline)
 
@@ -67,7 +67,6 @@ def test_any_second_of_an_archive_is_as_the_ledger_has_it(tmp_path: Path) -> Non
         for second in seconds:
             expected = ledger.at(second)
             assert by_key(made.at(second)) == expected
-            assert by_key(made.at(second, made.next, made.full)) == expected
             key = ledger.any_key()
             assert by_key(made.at(second, key=key)) == {
                 name: item for name, item in expected.items() if name == key
@@ -80,7 +79,7 @@ def test_a_stream_goes_on_from_an_export_without_a_scan(tmp_path: Path) -> None:
         ledger.write(40)
         second = ledger.second
         ledger.settle()
-        baseline = Baseline([str(made.full)], HERE)
+        baseline = Export(str(made.full), HERE)
         found = items_as_of(ledger.sources(), moment(second), baseline=baseline)
         assert by_key(found) == ledger.at(second)
         assert found.key_names == ("pk",)
@@ -168,17 +167,10 @@ def test_an_export_that_is_not_whole(tmp_path: Path) -> None:
         Export(str(tmp_path), HERE)
 
 
-def test_exports_follow_one_another(tmp_path: Path) -> None:
-    first = exports.full(tmp_path, [], 1e9)
-    late = exports.incremental(tmp_path, {}, {}, 1e9 + 10, 1e9 + 20)
-    with pytest.raises(UsageError, match="nothing is known"):
-        Baseline([str(first), str(late)], HERE)
-    for places in ([], [str(late)], [str(first), str(first)]):
-        with pytest.raises(UsageError, match="give one full export"):
-            Baseline(places, HERE)
-    strange = exports.incremental(tmp_path, {}, {}, 1e9, 1e9 + 5, tableArn="arn:other")
-    with pytest.raises(UsageError, match="it belongs to arn:other, the full export to"):
-        Baseline([str(first), str(strange)], HERE)
+def test_an_incremental_export_is_no_baseline(tmp_path: Path) -> None:
+    place = exports.incremental(tmp_path, {}, {}, 1e9 + 10, 1e9 + 20)
+    with pytest.raises(UsageError, match="it is incremental: give a full one"):
+        full_export(str(place), HERE, "baseline")
 
 
 def test_what_can_only_be_guessed_is_refused(
@@ -200,9 +192,7 @@ def test_what_can_only_be_guessed_is_refused(
         arn = "arn:aws:dynamodb:us-east-1:1:table/b"
         strange = exports.full(tmp_path / "strange", [], made.full_time, tableArn=arn)
         with pytest.raises(UsageError, match=r"it belongs to .*table/b, not to .*orders"):
-            items_as_of(
-                ledger.sources(), moment(made.ended), baseline=Baseline([str(strange)], HERE)
-            )
+            items_as_of(ledger.sources(), moment(made.ended), baseline=Export(str(strange), HERE))
 
 
 def test_images_that_are_needed_and_are_not_there(tmp_path: Path) -> None:
@@ -231,7 +221,7 @@ def test_images_that_are_needed_and_are_not_there(tmp_path: Path) -> None:
                 moment(1e9 - 5 if which == "old" else 1e9 + 5),
                 None,
                 None,
-                Baseline([str(place)], HERE),
+                Export(str(place), HERE),
             )
 
 
