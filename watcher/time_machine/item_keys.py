@@ -85,6 +85,7 @@ class ItemKey:
         if not self._given:
             raise UsageError("give the item's whole key: --key NAME=VALUE for each of its parts")
         self._wire: WireKey | None = None
+        self._identity: Identity = ()
 
     def wire(self, types: Mapping[str, str]) -> WireKey:
         """Returns the key of a table with keys of these types: `{"PK": "S"}`. Raises UsageError."""
@@ -98,13 +99,8 @@ class ItemKey:
             self._wire = {
                 name: {kind: _text(name, self._given[name], kind)} for name, kind in types.items()
             }
+            self._identity = identity_of(self._wire)
         return self._wire
-
-    @property
-    def known(self) -> WireKey:
-        """The key, with strings for values as long as no types are known."""
-        given = {name: {"S": str(value)} for name, value in self._given.items()}
-        return given if self._wire is None else self._wire
 
     def matches_record(self, record: Record) -> bool:
         """Returns True for a record of this item."""
@@ -118,7 +114,7 @@ class ItemKey:
     def matches_image(self, image: msgspec.Raw) -> bool:
         """Returns True for this item, given whole or by its key in the wire's JSON."""
         item = _shallow.decode(image)
-        names = self._given if self._wire is None else self._wire
+        names = self._wire or self._given
         return all(name in item for name in names) and self._is(
             {name: msgspec.json.decode(item[name]) for name in names}
         )
@@ -126,17 +122,7 @@ class ItemKey:
     def _is(self, keys: WireKey) -> bool:
         if self._wire is None:
             self.wire({name: kind for name, value in keys.items() for kind in value})
-        assert self._wire is not None
-        return all(map(_is_same, self._wire.values(), (keys.get(name, {}) for name in self._wire)))
-
-
-def _is_same(expected_value: dict[str, str], found: dict[str, str]) -> bool:
-    """Compares by text, as an archive of plain JSON has binary values as strings."""
-    ((kind, expected),) = expected_value.items()
-    return any(
-        text == expected or (kind == "N" and to_number(text) == to_number(expected))
-        for text in found.values()
-    )
+        return identity_of(keys) == self._identity
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -146,30 +132,13 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _refuse_bad_number(name: str, text: str) -> None:
-    """Raises UsageError for a number beyond the service's limits.
-
-    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
-    """
-    number = to_number(text)
-    if isinstance(number, str):
-        raise UsageError(f"{name} is a number", "key", f"{name}={text}")
-    digits = "".join(map(str, number.as_tuple().digits)).strip("0")
-    if digits and (len(digits) > 38 or not -130 <= number.adjusted() <= 125):
-        raise UsageError(
-            f"{name} is a number: of 38 digits at most, and from 1E-130 to 9.99E+125",
-            "key",
-            f"{name}={text}",
-        )
-
-
 def _text(name: str, value: object, kind: str) -> str:
     """Returns a key's value of this type, as the wire has it. Raises UsageError."""
     if kind == "B" and isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
     text = str(value)
-    if kind == "N":
-        _refuse_bad_number(name, text)
+    if kind == "N" and isinstance(to_number(text), str):
+        raise UsageError(f"{name} is a number", "key", f"{name}={text}")
     if kind == "B":
         try:
             base64.b64decode(text, validate=True)
