@@ -29,8 +29,6 @@ _COLUMNS: Final = (
 )
 _IMAGES: Final = (("Keys", "keys"), ("NewImage", "new_image"), ("OldImage", "old_image"))
 _ROWS_AT_ONCE: Final = 2_000
-_KINDS: Final = {".parquet", ".json"}
-_OTHER_KINDS: Final = {".csv", ".orc"}
 _ORDER: Final = "{:020.6f}{:0>64}"
 _ORDER_LENGTH: Final = 84
 
@@ -55,19 +53,13 @@ class Archive:
         except OSError as error:
             raise UsageError(f"can't read the archive {folder}: {error}") from None
         kinds = {path.suffix for path in self._files}
-        if kinds & _OTHER_KINDS:
-            held = " and ".join(sorted(kind[1:] for kind in kinds))
-            raise UsageError(
-                f"{folder} holds {held} files: archives are read here in parquet or json "
-                "(archive's default is parquet); or give the stream"
-            )
         # Before the first change there is only a checkpoint beside the folder.
-        if len(kinds) > 1 or not kinds <= _KINDS or not (kinds or is_archive(folder)):
+        if kinds != {".parquet"} and (kinds or not is_archive(folder)):
             raise UsageError(
-                f"{folder} is not an archive that python -m watcher archive wrote: give a folder "
-                "of Parquet files"
+                f"{folder} is not an archive that python -m watcher archive wrote in Parquet, its "
+                "default format: give such a folder, or the stream"
             )
-        if kinds == {".parquet"} and not importlib.util.find_spec("pyarrow"):
+        if kinds and not importlib.util.find_spec("pyarrow"):
             raise UsageError(f"reading an archive needs pyarrow: {install('spark')}")
 
     def records(self, start: datetime | None = None) -> Iterator[Record]:
@@ -79,7 +71,9 @@ class Archive:
         for _, paths in itertools.groupby(self._files, lambda path: path.parent):
             lines = SortedLines()
             for row in itertools.chain.from_iterable(map(_rows, paths)):
-                time = _time(row)
+                time = row.get("approximate_creation_time")
+                if not isinstance(time, datetime):
+                    raise UsageError("a row of the archive has no approximate_creation_time")
                 self.oldest = min(time, self.oldest or time)
                 if start is None or time >= start:
                     order = _ORDER.format(time.timestamp(), _number(row)).encode()
@@ -133,39 +127,19 @@ def _order(folder: Path) -> str:
 
 
 def _rows(path: Path) -> Iterator[ArchiveRow]:
+    import pyarrow.parquet
+
     try:
-        yield from _json_rows(path) if path.suffix == ".json" else _parquet_rows(path)
+        # pyarrow.dataset would hold whole row groups in memory: images may be large.
+        with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
+            columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
+                yield from batch.to_pylist()
     except FileNotFoundError:
         raise UsageError(f"{path} is gone: somebody removed it during the reading") from None
     except (OSError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(f"can't read {path}: {reason}") from None
-
-
-def _parquet_rows(path: Path) -> Iterator[ArchiveRow]:
-    import pyarrow.parquet
-
-    # pyarrow.dataset would hold whole row groups in memory: images may be large.
-    with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
-        columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
-        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
-            yield from batch.to_pylist()
-
-
-def _json_rows(path: Path) -> Iterator[ArchiveRow]:
-    with open(path, "rb") as file:
-        for line in file:
-            row = msgspec.json.decode(line, type=dict[str, Any])
-            if created := row.get("approximate_creation_time"):
-                row["approximate_creation_time"] = datetime.fromisoformat(created)
-            yield row
-
-
-def _time(row: ArchiveRow) -> datetime:
-    time = row.get("approximate_creation_time")
-    if not isinstance(time, datetime):
-        raise UsageError("a row of the archive has no approximate_creation_time")
-    return time
 
 
 def _number(row: ArchiveRow) -> str:
@@ -182,7 +156,7 @@ def record_of(row: ArchiveRow) -> tuple[dict[str, Any], bool]:
     exact = all(bytes(value)[:1] == b"{" for value in keys.values())
     change: dict[str, Any] = {
         "SequenceNumber": _number(row),
-        "ApproximateCreationDateTime": _time(row).timestamp(),
+        "ApproximateCreationDateTime": row["approximate_creation_time"].timestamp(),
     }
     for name, column in _IMAGES:
         if text := row.get(column):

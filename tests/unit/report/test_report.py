@@ -137,7 +137,7 @@ def test_a_table_is_not_mistaken_for_a_path(
         (["{lines}", "--only", "nothing"], "--only"),
         (["{wrong}"], "neither dead letters nor lines of --print-json"),
         (["{half}"], "can't read"),
-        (["{csv}"], "holds csv files: archives are read here in parquet"),
+        (["{csv}"], "is not an archive that python -m watcher archive wrote in Parquet"),
     ],
 )
 def test_what_can_not_be_is_one_line(
