@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.simulator import Simulator
 from tests.support.dynamodb_local import DynamoDBLocal, MissingPart
 
 
@@ -30,3 +31,10 @@ def fresh_dynamodb_local() -> Iterator[DynamoDBLocal]:
     """A server of the test's own, for rotations and ageing, which hit every stream of a server."""
     with start_dynamodb_local() as server:
         yield server
+
+
+@pytest.fixture
+def sim(request: pytest.FixtureRequest) -> Iterator[Simulator]:
+    """The table `orders`, with as many shards as the module's SHARDS says."""
+    with Simulator(table="orders", shards=getattr(request.module, "SHARDS", 1), seed=5) as made:
+        yield made

@@ -2,7 +2,6 @@
 
 import json
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,7 @@ from watcher import DataLossError, Record, Stream, StreamError, UsageError, watc
 from watcher.observability.watch_stats import Totals
 
 pytestmark = pytest.mark.usefixtures("writes_are_there_at_once")
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator(table="orders", shards=2) as simulator:
-        yield simulator
+SHARDS = 2
 
 
 def watched(sim: Simulator, checkpoint: Path, **settings: Any) -> tuple[list[str], Totals]:
@@ -75,17 +69,6 @@ def test_a_watch_that_must_lose_nothing_keeps_its_position(
     with pytest.raises(error, match=text):
         watched(sim, checkpoint, **setting)
     assert json.loads(checkpoint.read_text())["shards"] == before
-
-
-def test_a_checkpoint_without_the_stream_s_time_goes_by_its_own(
-    sim: Simulator, checkpoint: Path
-) -> None:
-    stored = json.loads(checkpoint.read_text())
-    del stored["created"]
-    checkpoint.write_text(json.dumps(stored))
-    written = restarted(sim)
-    seen, totals = watched(sim, checkpoint)
-    assert sorted(seen) == sorted(written) and totals.losses == 1
 
 
 def test_a_running_watch_says_the_loss_and_ends_and_the_next_one_goes_on(

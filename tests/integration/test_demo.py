@@ -1,69 +1,13 @@
 """The demo's shop: what it is asked, it answers as the service does; it ends with the demo."""
 
-import itertools
 import signal
 import socket
 from pathlib import Path
-from typing import Any
-
-import boto3
-import pytest
 
 from tests.integration.test_readme import reached, shop
 from tests.support.program import Program, run
 
 __all__ = ["shop"]  # a fixture
-
-
-@pytest.fixture
-def streams(shop: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    for name, value in shop.items():
-        monkeypatch.setenv(name, value)
-    return boto3.client("dynamodbstreams")
-
-
-@pytest.fixture
-def stream(streams: Any) -> dict[str, Any]:
-    (found,) = streams.list_streams(TableName="orders")["Streams"]
-    answer = streams.describe_stream(StreamArn=found["StreamArn"])
-    described: dict[str, Any] = answer["StreamDescription"]
-    return described
-
-
-def test_every_change_of_an_item_is_in_one_line_of_shards(
-    streams: Any, stream: dict[str, Any]
-) -> None:
-    shards = {shard["ShardId"]: shard.get("ParentShardId") for shard in stream["Shards"]}
-    places: dict[str, list[str]] = {}
-    numbers = set()
-    for shard in shards:
-        for record in records(streams, stream, shard, ShardIteratorType="TRIM_HORIZON"):
-            places.setdefault(str(record["dynamodb"]["Keys"]), []).append(shard)
-            numbers.add(record["dynamodb"]["SequenceNumber"])
-    assert len(numbers) == sum(map(len, places.values())) > 100
-    for there in places.values():
-        for before, after in itertools.pairwise(there):
-            assert after == before or before in lineage(shards, after)
-
-
-def lineage(parents: dict[str, str | None], shard: str | None) -> list[str]:
-    return [] if shard is None else [shard, *lineage(parents, parents.get(shard))]
-
-
-def records(
-    streams: Any, stream: dict[str, Any], shard: str, **position: Any
-) -> list[dict[str, Any]]:
-    """A shard's from a position on, in pages of seven, as far as there are any."""
-    where = {"StreamArn": stream["StreamArn"], "ShardId": shard, **position}
-    iterator = streams.get_shard_iterator(**where)["ShardIterator"]
-    found = []
-    while iterator:
-        page = streams.get_records(ShardIterator=iterator, Limit=7)
-        if not page["Records"] and "NextShardIterator" in page:
-            break
-        found += page["Records"]
-        iterator = page.get("NextShardIterator")
-    return found
 
 
 def test_what_the_demo_says_to_undo_is_there_and_a_killed_one_leaves_no_shop_behind(

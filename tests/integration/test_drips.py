@@ -7,16 +7,16 @@ what waited for one would not come within a test's patience, however busy the ma
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.simulator import Simulator
 from tests.support.eventually import eventually
-from tests.support.program import Program, run
+from tests.support.program import Program
 
 pytestmark = pytest.mark.proof
+SHARDS = 2
 
 ROOT = Path(__file__).parents[2]
 NEVER_ENDING = 1000
@@ -27,12 +27,6 @@ deadline.READ_SECONDS = deadline.LOOP_READ_SECONDS = 200
 deadline.SLOW_FROM_SECONDS = 1
 listings.MOST_PAGES, listings.MOST_SECONDS = 10**9, 600
 """
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator(table="orders", shards=2, seed=11) as simulator:
-        yield simulator
 
 
 @pytest.fixture
@@ -56,17 +50,6 @@ def test_a_listing_that_drips_holds_up_neither_delivery_nor_sigterm(
         assert program.end() == 0
 
 
-def test_of_several_one_that_drips_as_it_begins_is_said_and_keeps_no_other(
-    sim: Simulator, patient: dict[str, str]
-) -> None:
-    sim.add_table("users")
-    sim.fail_next("DescribeStream", "drip", times=1)  # that of the first
-    with Program("orders", "users", "--print-json", env=sim.environment | patient) as program:
-        program.wait_for_status("Starting watcher for shard")
-        program.wait_for_status("DescribeStream of orders: no answer for 1 s")
-        assert program.end() == 0
-
-
 def test_a_first_listing_without_an_end_ends_at_once_with_sigterm(
     sim: Simulator, patient: dict[str, str]
 ) -> None:
@@ -76,20 +59,6 @@ def test_a_first_listing_without_an_end_ends_at_once_with_sigterm(
     with Program("orders", *options, env=sim.environment | patient) as program:
         eventually(lambda: sim.calls["DescribeStream"] > 5)
         assert program.end(signal.SIGTERM) == 0
-
-
-def test_many_shards_of_many_generations_cost_few_listings() -> None:
-    with Simulator(table="orders", shards=40, seed=3) as many:
-        for _ in range(5):
-            many.bulk(80, keys=80)
-            many.rotate("all")
-        many.bulk(80, keys=80)
-        many.set_faults(describes_per_second=5.0)
-        options = ("--from", "trim-horizon", "--no-follow", "--print-json")
-        program = run("orders", *options, env=many.environment)
-        assert len(program.out) == 480
-        assert many.calls["DescribeStream"] <= 15  # three pages each time
-        assert "rate-limit" not in many.injected
 
 
 def test_a_read_that_drips_is_given_up_said_and_made_again(sim: Simulator, tmp_path: Path) -> None:

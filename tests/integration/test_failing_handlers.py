@@ -1,8 +1,6 @@
 """Handlers that fail, through the real command line: what is kept, what is said, how it ends."""
 
 import signal
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,38 +90,6 @@ def test_a_watch_without_an_end_has_done_its_work_when_it_is_stopped(
         program.wait_for_lines(19)
         assert program.end(signal.SIGTERM) == 0
     assert program.err[-1].endswith(", 1 NOT HANDLED (see --on-error)")
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize("more", [[], ["--concurrency", "2"]])
-def test_a_stop_ends_a_record_that_is_tried_for_ever_and_the_next_watch_begins_with_it(
-    sim: Simulator, place: Path, more: list[str]
-) -> None:
-    (place / "away").write_text("k7")
-    options = [*more, "--checkpoint", "state.json", "--metrics-port", "0"]
-    with Program(*ALL, *options, env=sim.environment, cwd=place) as program:
-        program.wait_for_status("; trying again until it succeeds")
-        program.wait_for_status("/metrics")
-        words = " ".join(program.err).split()
-        url = next(word for word in words if word.startswith("http"))
-        while _figure(url, 'watcher_handler_retries_total{handler="away"}') < 2:
-            pass
-        assert _figure(url, 'watcher_handler_retrying_seconds{handler="away"}') > 0
-        assert program.end(signal.SIGTERM) == 0
-    assert any("handler away still fails on record" in line for line in program.err)
-    assert program.out == numbers(sim)[:7]
-    (place / "away").unlink()
-    rest = run(*ALL, "--checkpoint", "state.json", "--no-follow", env=sim.environment, cwd=place)
-    assert rest.out == numbers(sim)[7:]
-
-
-def _figure(url: str, name: str) -> float:
-    try:
-        with urllib.request.urlopen(url) as answer:
-            lines = answer.read().decode().splitlines()
-    except urllib.error.URLError:
-        return 0.0
-    return next((float(line.split()[-1]) for line in lines if line.startswith(name)), 0.0)
 
 
 def test_behind_tries_the_watch_may_end(sim: Simulator, place: Path) -> None:

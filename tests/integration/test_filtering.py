@@ -27,36 +27,6 @@ def sim() -> Iterator[Simulator]:
         yield simulator
 
 
-def shown(sim: Simulator, *options: str) -> list[str]:
-    """What is printed of each record: its kind and key."""
-    program = run(*ALL, "-ps", *options, env=sim.environment)
-    assert program.status == 0, program.err
-    return [" ".join(line.split(" - ")[1:]).replace("pk=", "") for line in program.out]
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (["--only", "remove"], ["REMOVE a"]),
-        (["--only", "remove", "--key", "pk=a", "--only", "insert"], ["INSERT a", "REMOVE a"]),
-        (["--key", "pk=b"], ["INSERT b", "MODIFY b"]),
-        (["--key", "pk=b", "--key", "pk=c", "--only", "insert"], ["INSERT b", "INSERT c"]),
-        (
-            ["--filter", '{"eventName": ["REMOVE"]}', "--filter", '{"eventName": ["X"]}'],
-            ["REMOVE a"],
-        ),
-        (
-            ["--filter", '{"dynamodb": {"NewImage": {"total": {"N": [{"numeric": [">", 11]}]}}}}'],
-            ["MODIFY c"],
-        ),
-    ],
-)
-def test_only_what_is_wanted_is_shown(
-    sim: Simulator, options: list[str], expected: list[str]
-) -> None:
-    assert shown(sim, *options) == expected
-
-
 def test_what_is_filtered_out_is_counted_apart_and_moves_the_checkpoint(
     sim: Simulator, tmp_path: Path
 ) -> None:

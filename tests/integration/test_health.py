@@ -7,7 +7,6 @@ import http.client
 import os
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from tests.support.eventually import eventually
 from tests.support.program import Program
 
 pytestmark = pytest.mark.proof
+SHARDS = 2
 
 HANGS = '''"""Hang at one key."""
 import time
@@ -36,12 +36,6 @@ heartbeat.LATE_SECONDS = 2.0
 class Answer(NamedTuple):
     status: int
     text: str
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator(table="orders", shards=2, seed=5) as simulator:
-        yield simulator
 
 
 @pytest.fixture

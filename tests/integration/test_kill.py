@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,12 +14,6 @@ from tests.simulator import Simulator, judge
 from tests.support.eventually import eventually
 from tests.support.processes import children, memory_of
 from tests.support.program import Program, numbers
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator(table="orders", seed=5) as simulator:
-        yield simulator
 
 
 def watching(sim: Simulator, *arguments: str, cwd: Path | None = None) -> Program:
@@ -96,51 +88,6 @@ def test_a_network_that_is_gone_for_a_while(sim: Simulator) -> None:
         program.wait_for_lines(100)
         assert program.end() == 0
     assert not any(judge(sim.records, numbers(program)))
-
-
-@pytest.mark.proof
-def test_credentials_that_expire_and_are_renewed(sim: Simulator, tmp_path: Path) -> None:
-    file = tmp_path / "credentials"
-
-    def renew(key: str) -> None:
-        aside = tmp_path / "aside"
-        aside.write_text(f"[default]\naws_access_key_id={key}\naws_secret_access_key=s\n")
-        aside.replace(file)
-
-    renew("old")
-    environment = {**sim.environment, "AWS_SHARED_CREDENTIALS_FILE": str(file)}
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        environment[name] = ""  # empty is as good as absent
-    with Program("orders", "-pj", "--poll-max", "0.1", env=environment) as program:
-        program.wait_for_status("Watching")
-        sim.bulk(10)
-        program.wait_for_lines(10)
-        sim.set_faults(expired_access_keys=("old",))
-        sim.bulk(10)
-        program.wait_for_status("AWS refused the credentials")
-        renew("new")
-        program.wait_for_lines(20)
-        sim.rotate()
-        sim.bulk(10)
-        program.wait_for_lines(30)
-        assert program.end() == 0
-    assert not any(judge(sim.records, numbers(program)))
-
-
-def test_a_checkpoint_that_cannot_be_saved_any_more_does_not_stop_the_delivery(
-    sim: Simulator, tmp_path: Path
-) -> None:
-    folder = tmp_path / "state"
-    folder.mkdir()
-    with watching(sim, "-pj", "--checkpoint", str(folder / "c.json")) as program:
-        shutil.rmtree(folder)
-        sim.bulk(10)
-        program.wait_for_lines(10)
-        program.wait_for_status("the watch continues, but its positions are not saved")
-        sim.bulk(10)
-        program.wait_for_lines(20)
-        assert program.end() == 1
-    assert "not saved" in program.err[-1]
 
 
 def test_a_second_program_on_one_checkpoint_is_refused(sim: Simulator, tmp_path: Path) -> None:

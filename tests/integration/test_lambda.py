@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.simulator import Simulator
-from tests.support.eventually import eventually
 from tests.support.program import Program, run
 
 # Notes each event; fails on a batch with an item of POISON.
@@ -129,18 +128,6 @@ def test_a_batch_that_fails_leaves_dead_letters_that_can_be_replayed(
     assert events(place)[0]["Records"][0]["eventSourceARN"] == sim.stream_arn
 
 
-def test_a_checkpoint_stays_before_a_batch_that_stopped_the_watch(
-    sim: Simulator, place: Path
-) -> None:
-    (place / "poison").write_text("k4")
-    options = ["--lambda", "app.handler", "--batch-size", "3", "--no-follow"]
-    stop = ["--on-error", "stop", "--checkpoint", "state.json"]
-    assert run(*ALL, *options, *stop, env=sim.environment, cwd=place).status == 1
-    (place / "poison").unlink()
-    assert run(*ALL, *options, *stop, env=sim.environment, cwd=place).status == 0
-    assert keys(place) == ["k0 k1 k2", "k3 k4 k5", "k3 k4 k5", "k6 k7"]
-
-
 def test_the_batch_in_hand_is_the_last_one(sim: Simulator, place: Path) -> None:
     """Of those that a page holds, and the program is told to end as the second has begun."""
     (place / "ending.py").write_text(ENDING)
@@ -166,16 +153,3 @@ def test_a_killed_shard_process_repeats_nothing_that_waits(sim: Simulator, place
         program.wait_for_lines(9)
         program.end(signal.SIGTERM)
     assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7 later"]
-
-
-def test_retries_for_ever_end_with_the_watch(sim: Simulator, place: Path) -> None:
-    (place / "poison").write_text("k0")
-    options = [*ALL, "--lambda", "app.handler", "--checkpoint", "state.json"]
-    with Program(*options, env=sim.environment, cwd=place) as program:
-        eventually(lambda: len(keys(place)) >= 3)
-        assert program.end(signal.SIGTERM) == 0
-    assert any("has not processed 8 records of shardId-" in line for line in program.err)
-    (place / "poison").unlink()
-    (place / "calls.jsonl").unlink()
-    run(*options, "--no-follow", env=sim.environment, cwd=place)
-    assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7"]

@@ -92,12 +92,6 @@ def test_what_is_no_place_for_positions_is_refused(s3: Any) -> None:
     assert error.value.answered
 
 
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator(table="orders") as simulator:
-        yield simulator
-
-
 @pytest.mark.proof
 def test_a_watch_takes_over_from_one_that_was_killed_where_that_had_saved(
     s3: Any, sim: Simulator

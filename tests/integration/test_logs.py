@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,6 @@ from tests.support.program import Program, Ran, run
 pytestmark = pytest.mark.proof
 
 NOWHERE = ("--endpoint-url", "http://127.0.0.1:1", "--region", "us-east-1")
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator(table="orders", shards=1, seed=5) as simulator:
-        yield simulator
 
 
 def parsed(program: Program | Ran) -> list[dict[str, Any]]:

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.simulator import Simulator, judge
 from tests.support.program import Program, Ran, numbers, run
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator(table="orders", seed=3) as simulator:
-        yield simulator
 
 
 @pytest.fixture

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,17 +14,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.simulator import Simulator
 from tests.support.eventually import eventually
-from tests.support.program import Program, run
-from watcher.version import install
+from tests.support.program import Program
+
+SHARDS = 2
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana.json"
 Series = dict[tuple[str, str], float]
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator(table="orders", shards=2, seed=5) as simulator:
-        yield simulator
 
 
 def watching(sim: Simulator, *options: str, port: str = "0") -> Program:
@@ -110,19 +104,6 @@ def test_a_scrape_tells_what_the_watch_has_done(sim: Simulator, tmp_path: Path) 
         assert program.end() == 0
 
 
-def test_a_killed_shard_process_is_counted_and_what_it_counted_stays(sim: Simulator) -> None:
-    sim.bulk(100)
-    with watching(sim, "--from", "trim-horizon", "--print-summary", "--poll-max", "0.2") as program:
-        address = url(program)
-        program.wait_for_lines(100)
-        before = wait_for(address, lambda now: now["watcher_api_calls_total", "GetRecords"] > 10)
-        os.kill(worker(program), signal.SIGKILL)
-        after = wait_for(address, lambda now: now["watcher_worker_restarts_total", ""] == 1)
-        calls = ("watcher_api_calls_total", "GetRecords")
-        assert after[calls] >= before[calls]
-        assert program.end() == 0
-
-
 def worker(program: Program) -> int:
     """The process of one shard: the exporter is the first child, the shards' come after it."""
     pid = program.process.pid
@@ -141,17 +122,6 @@ def test_the_exporter_ends_with_the_manager_however_that_ends(sim: Simulator, nu
         eventually(lambda: not is_open(address))
         # Nothing of ours has the program's output open any more.
         assert program.wait() in (0, -number)
-
-
-def test_without_prometheus_client_one_line_names_the_extra(sim: Simulator, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(
-        "import importlib.util as u\nfind = u.find_spec\n"
-        "u.find_spec = lambda name, *a: None if name == 'prometheus_client' else find(name, *a)\n"
-    )
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    program = run(*("orders", "--metrics-port", "0"), env={**sim.environment, "PYTHONPATH": path})
-    assert program.status == 2
-    assert program.err == [f"error: --metrics-port: needs prometheus-client: {install('metrics')}"]
 
 
 def test_every_metric_of_the_dashboard_is_in_a_scrape(sim: Simulator) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import boto3
@@ -109,17 +108,6 @@ def test_alternators_table_is_found_behind_its_stream(naming: str) -> None:
             assert [*items.describe().types] == ["pk"]
 
 
-def test_alternators_next_stream_is_found(caplog: pytest.LogCaptureFixture) -> None:
-    with Simulator(naming="alternator") as sim:
-        sim.set_faults(table_arns="refused")
-        sim.write("a", 1)
-        caplog.set_level(logging.INFO, "watcher")
-        old = sim.stream_arn
-        new = sim.enable_new_stream()
-        watch(old, [print], start="trim_horizon", region="us-east-1", endpoint_url=sim.endpoint)
-        assert caplog.messages[-1].endswith(f"python -m watcher {new} --from trim-horizon")
-
-
 @pytest.mark.parametrize("naming", ["aws", "alternator", "alternator-kcl"])
 def test_tags_choose_tables_however_their_streams_are_called(naming: str) -> None:
     with Simulator(naming=naming) as sim:
@@ -137,12 +125,3 @@ def test_tags_choose_tables_however_their_streams_are_called(naming: str) -> Non
         assert list(map(version, seen)) == [1, 2]
         with pytest.raises(StreamError, match="is let through by its tags"):
             watch("*", [seen.append], tags=["env=no"], **options)
-
-
-def test_a_service_without_tags_is_said_in_one_line() -> None:
-    with Simulator(naming="alternator") as sim:
-        sim.fail_next("ListTagsOfResource", "UnknownOperationException", times=9)
-        program = run("--tag", "env=prod", "--no-follow", env=sim.environment)
-        assert program.status == 3
-        (line,) = program.err
-        assert "ListTagsOfResource" in line

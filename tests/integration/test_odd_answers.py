@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from itertools import cycle, product
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,17 +11,12 @@ import pytest
 from tests.simulator import Simulator
 from tests.simulator.errors import ODD
 from tests.support.program import Program, run
-from watcher import Stream, StreamError, watch
+from watcher import watch
 
 pytestmark = pytest.mark.proof
+SHARDS = 2
 
 ANY = (*ODD, "else", "AccessDeniedException")
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator(table="orders", shards=2, seed=11) as simulator:
-        yield simulator
 
 
 def test_no_odd_answer_ends_a_running_watch(sim: Simulator) -> None:
@@ -88,19 +82,6 @@ def test_at_the_start_an_odd_answer_is_the_end_and_named(
     assert program.status == 3
     (line,) = [line for line in program.err if line.startswith("error: ")]
     assert operation in line and all(part in line for part in NAMED[odd])
-
-
-@pytest.mark.parametrize("operation", ["DescribeStream", "GetShardIterator", "GetRecords"])
-def test_at_the_start_of_a_pulled_stream_it_is_raised(sim: Simulator, operation: str) -> None:
-    for odd, name in zip(NAMED, cycle(("orders", sim.stream_arn)), strict=False):
-        sim.fail_next(operation, odd, times=100)
-        with pytest.raises(StreamError) as caught:
-            pulled = Stream(name, "trim_horizon", endpoint_url=sim.endpoint)
-            while next(pulled) is None:
-                assert sim.calls[operation] < 50, "it goes on and on"
-        assert operation in str(caught.value)
-        assert all(part in str(caught.value) for part in NAMED[odd])
-        sim.forget_failures()
 
 
 def test_what_is_read_up_to_now_over_odd_answers_is_whole(sim: Simulator) -> None:

@@ -141,8 +141,8 @@ def test_a_command_that_reads_a_stream_calls_what_its_rows_allow(
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ((READ, "`streams`"), "streams"),
-        ((READ, "`streams`"), "streams --table orders"),
+        (("`streams`",), "streams"),
+        (("`streams`",), "streams --table orders"),
         ((TABLE, "`shards`"), "shards orders"),
     ],
 )

@@ -11,13 +11,10 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.simulator import Simulator
-from tests.support.eventually import eventually
-from watcher import HandlerError
 
 pytestmark = pytest.mark.proof
 
@@ -74,39 +71,6 @@ def test_fastapi_serves_while_a_task_follows(place: Path, monkeypatch: pytest.Mo
                 break
             time.sleep(0.05)
     assert sorted(found) == ["{'pk': 'a'}", "{'pk': 'b'}"]
-
-
-@pytest.fixture
-def doomed(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
-    """A stream whose watch dies of a change of the item `poison`: the page's files say so here."""
-    for name, text in FILES.items():
-        dies = "def note(record):\n    assert record.key['pk'] != 'poison'\n"
-        stops = 'start="trim_horizon", on_error="stop"'
-        text = text.replace("def note(record):\n", dies).replace('start="trim_horizon"', stops)
-        (place / name).write_text(text.replace("len(keys) < 5", "len(keys) < 500"))
-    with Simulator(table="orders") as simulator:
-        for name, value in simulator.environment.items():
-            monkeypatch.setenv(name, value)
-        yield simulator
-
-
-def test_readyz_of_fastapi_turns_red_when_the_watch_dies(
-    doomed: Simulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    testclient = pytest.importorskip("fastapi.testclient")
-    monkeypatch.syspath_prepend(str(Path.cwd()))
-    monkeypatch.delitem(sys.modules, "changes_api", raising=False)
-    import changes_api
-
-    def status(client: Any) -> tuple[int, str]:
-        answer = client.get("/readyz")
-        return answer.status_code, answer.text
-
-    with pytest.raises(HandlerError), testclient.TestClient(changes_api.app) as client:
-        eventually(lambda: status(client) == (200, "ok"))
-        doomed.write("poison")
-        eventually(lambda: status(client)[1].startswith("the watch has ended: "))
-        assert status(client)[0] == 503
 
 
 def test_jupyter_takes_a_cell_that_follows_and_one_that_watches(place: Path) -> None:

@@ -13,10 +13,8 @@ from tests.support.pulled import Pulled
 from watcher.aws.client import CallRateLimiter, StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
-from watcher.aws.model import AfterSequence, Position, TrimHorizon
 from watcher.pull.backlog import BacklogReader
 from watcher.records.record import Record
-from watcher.streams.lineage import TrackedShard
 
 
 @pytest.fixture(autouse=True)
@@ -132,44 +130,3 @@ def test_few_reads_up_to_now_are_throttled(
     assert shares.throttled < 0.05
     assert clock.passed < 300, "what LATEST says is asked for by few reads"
     assert "1 shard of orders is open; read up to now (" in caplog.text
-
-
-@pytest.mark.parametrize(("allowed", "backlog"), [(1.0, False), (1.0, True), (5.0, True)])
-def test_few_reads_of_spark_are_throttled(
-    simulator: Simulator, allowed: float, backlog: bool
-) -> None:
-    pytest.importorskip("pyspark")
-    from watcher.pull.ranges import Range
-    from watcher.spark.options import SourceOptions
-    from watcher.spark.read_ahead import ReadAhead
-    from watcher.spark.tasks import range_reader
-
-    if backlog:
-        simulator.write("a", 3000)
-        simulator.advance(60)
-    clock, shares = Passing(simulator), Shares(simulator)
-    options = SourceOptions(stream=simulator.stream_arn, start=TrimHorizon())
-    executor = range_reader(options, simulator.stream_arn, client(simulator), clock)
-    driver, service = ReadAhead(simulator.stream_arn, clock), client(simulator)
-    shard_id = simulator.open_shards[0]
-    driver.add(TrackedShard(shard_id, None, TrimHorizon()), None, may_defer=True)
-    held = driver.shards[shard_id]
-    simulator.set_faults(shard_reads_per_second=allowed, max_records=4)
-    delivered: Position = TrimHorizon()
-    by_executors = 0
-
-    def step() -> None:
-        nonlocal delivered, by_executors
-        if not driver.step(service):
-            clock.sleep(max(0.001, min(0.05, driver.seconds_until_due())))
-        upto = held.deferred.upto if held.deferred else held.pages[-1].upto if held.pages else None
-        if held.deferred:
-            read = executor.read(Range(shard_id, delivered, upto))
-            by_executors += sum(page.count for page in read)
-        if upto is not None:
-            delivered = AfterSequence(upto)
-            driver.delivered(held, delivered)
-
-    steadily(clock, shares, step)
-    assert shares.throttled < 0.05
-    assert (by_executors > 0) == (allowed > 1)

@@ -11,7 +11,6 @@ import json
 import os
 import select
 import signal
-import stat
 import struct
 import subprocess
 import sys
@@ -163,22 +162,3 @@ def test_a_disk_that_fills_up_ends_it_at_a_whole_line_before_the_checkpoint(
             assert path.read_bytes().endswith(b"}\n")
             assert 0 < path.stat().st_size <= DISK
     runs.check(path.read_bytes())
-
-
-def test_what_is_written_is_its_owners_alone(sim: Simulator, tmp_path: Path) -> None:
-    runs = Runs(sim, tmp_path, "")
-    (tmp_path / "fail.py").write_text("def handle(record):\n    raise ValueError('no')\n")
-    before = os.umask(0)
-    try:
-        runs.rest(
-            *("--jsonl-file", "all.jsonl", "--handlers", ".", "--fail"),
-            *("--on-error", "dead-letter:dead.jsonl"),
-            status=1,
-        )
-        report = [sys.executable, "-m", "watcher", "report", "./all.jsonl", "--to", "all.html"]
-        subprocess.run(report, cwd=tmp_path, env={**os.environ, **sim.environment}, check=True)
-    finally:
-        os.umask(before)
-    written = {path.name: path for path in tmp_path.iterdir()}
-    for name in ("all.jsonl", "dead.jsonl", "all.html", "c.json", "c.json.lock"):
-        assert stat.S_IMODE(written[name].stat().st_mode) == 0o600, name

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow.dataset
 
-from tests.spark.conftest import PATIENCE, WHOLE, Run
+from tests.spark.conftest import PATIENCE, WHOLE
 from tests.spark.conftest import command as command
 from tests.spark.conftest import spark as spark
 from tests.support.dynamodb_local import SCRIPT, DynamoDBLocal
@@ -175,28 +175,6 @@ def test_jobs_killed_with_sigkill_go_on_exactly(
     assert items(server, "copy") == items(server, "users")
 
 
-@pytest.mark.proof
-def test_handlers_on_spark_go_on_with_a_table_s_next_stream(
-    fresh_dynamodb_local: DynamoDBLocal, command: Run, tmp_path: Path
-) -> None:
-    server = fresh_dynamodb_local
-    first = server.create_table("shop")
-    place = ["--endpoint-url", server.endpoint_url, "--region", "us-east-1"]
-    options = ["--engine", "spark", "--checkpoint", str(tmp_path / "c"), "--from", "trim-horizon"]
-    write(server, "shop", 0, 5)
-    one = command("shop", *place, *options, "--no-follow", "--print-json")
-    enable_again(server, "shop")
-    write(server, "shop", 5, 5)
-
-    two = command("shop", *place, *options, "--no-follow", "--print-json")
-
-    lines = [json.loads(line) for line in (one.out + two.out).splitlines()]
-    second = server.client().describe_table(TableName="shop")["Table"]["LatestStreamArn"]
-    assert one.status == two.status == 0, two.err
-    assert lines == [*printed(server, first), *printed(server, second)]
-    assert "Done: 5 changes" in two.err
-
-
 def printed(server: DynamoDBLocal, arn: str) -> list[dict[str, Any]]:
     """What the watch prints of the same stream."""
     words = ("--no-follow", "--print-json", "--from", "trim-horizon")
@@ -228,30 +206,6 @@ def test_a_batch_read_equals_what_the_watch_prints(
         assert row.event_name == line["eventName"]
         for image, name in ((row.new_image, "NewImage"), (row.old_image, "OldImage")):
             assert (json.loads(image) if image else None) == line["dynamodb"].get(name)
-
-
-@pytest.mark.proof
-def test_changes_that_age_out_unread_are_an_error_or_a_warning(
-    fresh_dynamodb_local: DynamoDBLocal, command: Run, tmp_path: Path
-) -> None:
-    server = fresh_dynamodb_local
-    arn = server.create_table("shop")
-    archive = ["archive", arn, "--to", str(tmp_path / "lake"), "--once"]
-    archive += ["--endpoint-url", server.endpoint_url, "--region", "us-east-1"]
-    write(server, "shop", 0, 5)
-    assert command(*archive).status == 0
-    write(server, "shop", 5, 5)
-    server.dilate_time(25)
-    write(server, "shop", 10, 5)
-
-    failed = command(*archive)
-    lossy = command(*archive, "--no-fail-on-data-loss")
-
-    assert failed.status == 1
-    said = failed.err.splitlines()[-1]
-    assert said.startswith("error: DATA LOSS: shard shardId-") and "from sequence number" in said
-    assert lossy.status == 0
-    assert len(numbers(tmp_path / "lake")) == 10
 
 
 if __name__ == "__main__":

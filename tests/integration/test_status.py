@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,16 +14,11 @@ from tests.simulator import Simulator
 from tests.support.terminal import Terminal
 
 pytestmark = pytest.mark.proof
+SHARDS = 2
 
 WATCHER = (sys.executable, "-m", "watcher")
 DATA = re.compile(r"\[[^]]+\] - (INSERT|MODIFY|REMOVE) - pk=\S+")
 STATUS = re.compile(r"\d+ shards? open, \d+ finished \| [\d,]+ records? \| [\d,]+/s \| lag \d+ s.*")
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator(table="orders", shards=2, seed=3) as simulator:
-        yield simulator
 
 
 def watching(sim: Simulator, *options: str, **more: int) -> Terminal:

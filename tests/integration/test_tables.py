@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.integration.test_watch_local import expected, put
 from tests.support.dynamodb_local import DynamoDBLocal
 from tests.support.program import Program, run
-from watcher import Stream
 
 pytestmark = pytest.mark.proof
 
@@ -70,20 +68,3 @@ def test_lines_for_people_begin_with_the_table_and_names_without_a_stream_are_na
     assert done.startswith("Done: 1 record (1 INSERT), 1 shard") and "has no stream" in error
     (alone,) = run("orders", *options, env=server.environment).out
     assert alone.startswith("[")
-
-
-def test_a_stream_of_several_is_merged_by_time_and_its_token_holds_them_all(
-    fresh_dynamodb_local: DynamoDBLocal,
-) -> None:
-    server = fresh_dynamodb_local
-    for name in ("shop-a", "shop-b"):
-        server.create_table(name)
-        put(server, name, 0, 3)
-    where: Any = {"endpoint_url": server.endpoint_url, "region": "us-east-1"}
-    stream = Stream("shop-*", "trim_horizon", **where)
-    records = list(iter(stream.__next__, None))
-    assert sorted(record.table for record in records) == ["shop-a"] * 3 + ["shop-b"] * 3
-    put(server, "shop-b", 3, 1)
-    again = Stream(["shop-a", "shop-b"], stream.token, **where)
-    (record,) = iter(again.__next__, None)
-    assert (record.table, record.key["SK"]) == ("shop-b", "00003")

@@ -1,6 +1,5 @@
 """`watch(tail=N)`: exactly the last N changes, and then all that come."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,7 @@ from tests.simulator import Simulator, judge
 from watcher import watch
 from watcher.runtime import tail
 
-
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator(table="orders", shards=4) as simulator:
-        yield simulator
+SHARDS = 4
 
 
 def see(sim: Simulator, count: int, **settings: Any) -> list[str]:

@@ -123,32 +123,6 @@ def pattern(text: str) -> str:
     return re.sub(r"version \d+: \d+", "version V: N", text)
 
 
-def test_the_cost_is_told(shop: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
-    make_copies(shop, capsys, wrong=False)
-    assert main(shlex.split("verify orders --with ./export.jsonl --read-limit 0.5")) == 0
-    first, *_ = capsys.readouterr().err.splitlines()
-    assert first == (
-        "Compares orders with export.jsonl; the table's scan takes 1 read unit: at 0.5 a second 2 s"
-    )
-
-
-@pytest.mark.parametrize("damage", ["a lost file", "a cut file", "a cut log"])
-def test_a_damaged_copy_is_trouble_and_no_difference(
-    shop: Simulator, capsys: pytest.CaptureFixture[str], damage: str
-) -> None:
-    assert main(shlex.split("mirror orders --to mirror/orders --once")) == 0
-    ending, data = (".json", b"{") if damage == "a cut log" else (".parquet", b"PAR1")
-    for path in Path("mirror/orders").rglob(f"*{ending}"):
-        if damage == "a lost file":
-            path.unlink()
-        else:
-            path.write_bytes(data)
-    capsys.readouterr()
-    assert main(shlex.split("verify orders --with ./mirror/orders")) == 2
-    *before, line = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ") and not any(each.startswith(" ") for each in before)
-
-
 def test_the_other_table_may_be_of_another_account_and_region(
     shop: Simulator,
     capsys: pytest.CaptureFixture[str],

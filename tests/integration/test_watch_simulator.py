@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,11 +11,7 @@ import pytest
 from tests.simulator import Simulator, judge
 from tests.support.program import Program, numbers, run
 
-
-@pytest.fixture
-def sim() -> Iterator[Simulator]:
-    with Simulator(table="orders", shards=2, seed=11) as simulator:
-        yield simulator
+SHARDS = 2
 
 
 def assert_complete(sim: Simulator, delivered: list[str]) -> None:
