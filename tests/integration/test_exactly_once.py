@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import sqlite3
 import subprocess
 import sys
@@ -15,17 +14,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.dynamodb_local import DynamoDBLocal
+from tests.support.pages import PAGES, ROOT, files
 
 pytestmark = pytest.mark.proof
 
-ROOT = Path(__file__).parents[2]
 _KILLS = 2
 
 
 def recipe() -> str:
-    page = (ROOT / "docs" / "positions.md").read_text()
-    text: str
-    (text,) = re.findall(r"```python\n# exactly_once\.py\n(.*?)```", page, re.DOTALL)
+    text = files(PAGES["positions.md"])["exactly_once.py"]
     return text.replace('Stream("orders"', 'Stream("exactly-once"')
 
 

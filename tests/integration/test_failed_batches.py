@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,11 @@ import boto3
 import pytest
 
 from tests.simulator import Simulator
+from tests.support import pages
 from tests.support.moto_server import moto_server
 from watcher import Record
 
-PAGE = (Path(__file__).parents[2] / "docs" / "handlers.md").read_text()
-_, SECTION = PAGE.split("## Batches that Lambda gave up on")
-(RECIPE,) = re.findall(r"^```python\n(.*?)^```", SECTION, re.M | re.S)
+RECIPE = pages.files(pages.PAGES["handlers.md"])["failed_batches.py"]
 
 
 @pytest.fixture

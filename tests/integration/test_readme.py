@@ -19,55 +19,24 @@ from typing import Any
 import pytest
 
 import watcher
+from tests.support.pages import PAGES, README, ROOT, blocks, commands, files, of_kind
 from tests.support.program import Program
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
-PAGES = {path.name: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
 # Pages that are about the same table; the others' tests are where their features' are.
 _SAME = (
     *("watching", "handlers", "library", "metrics", "spark", "output"),
     *("positions", "snapshot", "tables", "time-machine"),
 )
-
-
-def blocks(text: str) -> list[tuple[str, str]]:
-    return re.findall(r"^```(\w+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-
-
-BLOCKS = [
-    each
-    for text in dict.fromkeys([README, *(PAGES[f"{name}.md"] for name in _SAME)])
-    for each in blocks(text)
-]
-FILES = {
-    text.splitlines()[0].removeprefix("# "): text
-    for kind, text in BLOCKS
-    if kind == "python" and re.match(r"# [\w/]+\.py\n", text)
-}
+TEXT = "\n".join([README, *(PAGES[f"{name}.md"] for name in _SAME)])
+FILES = files(TEXT)
+# tests/spark/test_source.py reads those that have Spark.
 PROGRAMS = [
     text
-    for text in dict.fromkeys(text for kind, text in BLOCKS if kind == "python")
-    if text not in FILES.values() and "spark" not in text  # tests/spark/test_source.py reads so
+    for text in dict.fromkeys(of_kind("python", TEXT))
+    if text not in FILES.values() and "spark" not in text
 ]
-
-
-def commands(blocks: list[tuple[str, str]]) -> Iterator[str]:
-    """What stands behind each `$`; a quotation may go on over lines."""
-    for kind, text in blocks:
-        for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:] if kind == "console" else ():
-            lines = part.splitlines()
-            command = lines.pop(0)
-            while command.count('"') % 2 and "'" not in command.partition('"')[0]:
-                command += "\n" + lines.pop(0)
-            yield command
-
-
-COMMANDS = list(dict.fromkeys(commands(BLOCKS)))
-OF_README = {
-    *commands(blocks(README)),
-    *(text for kind, text in blocks(README) if kind == "python"),
-}
+COMMANDS = list(dict.fromkeys(commands(TEXT)))
+OF_README = {*commands(README), *of_kind("python", README)}
 JOBS = ("query", "archive", "replicate")
 ON_SPARK = [
     line
@@ -214,7 +183,7 @@ def test_a_command_of_the_readme_works_as_written(command: str, place: Path) -> 
 def test_the_defaults_of_the_readme_are_gone_by(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (text,) = [text for kind, text in BLOCKS if kind == "toml"]
+    (text,) = of_kind("toml", TEXT)
     (place / "config.toml").write_text(text)
     monkeypatch.setenv("WATCHER_CONFIG", str(place / "config.toml"))
     status, out, err = run_until_it_prints("python -m watcher orders --only insert", place)
@@ -265,7 +234,7 @@ def test_the_demo_script_runs_in_an_environment_that_is_made(tmp_path: Path) -> 
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    shown, ends = BLOCKS[0][1].partition("...\n")[::2]
+    shown, ends = blocks(TEXT)[0][1].partition("...\n")[::2]
     pattern = r"\[[^]]+\] - (INSERT|MODIFY|REMOVE) - PK=\w+, SK=order-\d+"
     assert all(re.fullmatch(pattern, line) for line in done.stdout.splitlines())
     assert [line for line in shown.splitlines() if re.fullmatch(pattern, line)]

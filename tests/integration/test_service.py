@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from tests.simulator import Simulator
+from tests.support import pages
 
 pytestmark = pytest.mark.proof
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "service.md").read_text()
-PYTHON = re.findall(r"^```python\n# (.+?)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-FILES = {name: text for name, text in PYTHON if name.endswith(".py")}
-CELLS = [text for name, text in PYTHON if name.startswith("cell")]
+PAGE = pages.PAGES["service.md"]
+FILES = pages.files(PAGE)
+CELLS = [text for text in pages.of_kind("python", PAGE) if text.startswith("# cell")]
 
 
 @pytest.fixture(scope="module")

@@ -21,10 +21,10 @@ from typing import Any
 import boto3
 import pytest
 
-from tests.integration.test_readme import PAGES, blocks
 from tests.simulator import Simulator
 from tests.spark import every_use, home
 from tests.spark.conftest import PATIENCE, WHOLE, missing
+from tests.support.pages import PAGES, blocks
 
 pytestmark = pytest.mark.proof
 

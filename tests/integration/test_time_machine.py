@@ -9,19 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.simulator import Simulator
-from tests.support import trails
+from tests.support import pages, trails
 from tests.support.hand_clock import HandClock
 from tests.support.trails import deliver, role
 from watcher.cli import main
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "time-machine.md").read_text()
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+PAGE = pages.PAGES["time-machine.md"]
 _INCIDENT = PAGE.partition("## An incident")[2].partition("\n## ")[0]
 COMMANDS = re.findall(r"^\$ python -m watcher (.*)", _INCIDENT, re.MULTILINE)
-README = (DOCS.parent / "README.md").read_text()
-IN_README = re.findall(r"^\$ python -m watcher ((?:as-of|undo) .*)", README, re.MULTILINE)
-PROGRAMS = [text for kind, text in BLOCKS if kind == "python"]
+IN_README = re.findall(r"^\$ python -m watcher ((?:as-of|undo) .*)", pages.README, re.MULTILINE)
+PROGRAMS = pages.of_kind("python", PAGE)
 
 
 @pytest.fixture(autouse=True)

@@ -19,13 +19,12 @@ import duckdb
 from deltalake import DeltaTable, write_deltalake
 
 from tests.simulator import Simulator
+from tests.support import pages
 from tests.support.hand_clock import HandClock
 from watcher.cli import main
 from watcher.errors import ResourceError
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "verify.md").read_text()
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = pages.blocks(pages.PAGES["verify.md"])
 COMMANDS = [
     line.removeprefix("python -m watcher ")
     for kind, text in BLOCKS
@@ -33,7 +32,6 @@ COMMANDS = [
     # Another table is test_verify_local's.
     if kind == "sh" and "--with orders-copy" not in line and "--apply" not in line
 ]
-
 CONSOLE = [text for kind, text in BLOCKS if kind == "console"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,10 +14,10 @@ import duckdb
 import pytest
 
 from tests.simulator import Simulator
+from tests.support.pages import PAGES, ROOT, files
 
 pytestmark = pytest.mark.proof
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = "orders_to_duckdb.py"
 
 
@@ -31,10 +30,7 @@ def sim() -> Iterator[Simulator]:
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A folder with the page's program."""
-    page = (ROOT / "docs" / "library.md").read_text()
-    (text,) = re.findall(rf"```python\n(# {PROGRAM}\n.*?)```", page, re.DOTALL)
-    assert text.count("\n") <= 60
-    (tmp_path / PROGRAM).write_text(text)
+    (tmp_path / PROGRAM).write_text(files(PAGES["library.md"])[PROGRAM])
     return tmp_path
 
 

@@ -78,19 +78,16 @@ def test_a_checkpoint_older_than_retention_tells_the_loss_and_goes_on(
     assert "DATA LOSS" in strict.err[-1]
 
 
-def test_every_attribute_type_comes_out_as_boto3_gives_it(dynamodb_local: DynamoDBLocal) -> None:
+def test_every_attribute_type_comes_out_as_boto3_gives_it(
+    dynamodb_local: DynamoDBLocal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in dynamodb_local.environment.items():
+        monkeypatch.setenv(name, value)
     arn = dynamodb_local.create_table("types", sort_key=False)
     item = {"PK": {"S": "x"}, **ITEM}
     dynamodb_local.client().put_item(TableName="types", Item=item)
-    with dynamodb_local_account(dynamodb_local):
-        seen: list[Any] = []
-        watch(
-            arn,
-            [seen.append],
-            start="trim_horizon",
-            follow=False,
-            endpoint_url=dynamodb_local.endpoint_url,
-        )
+    seen: list[Any] = []
+    watch(arn, [seen.append], start="trim_horizon", follow=False)
     (record,) = seen
     image = record["dynamodb"]["NewImage"]
     assert {
@@ -103,21 +100,6 @@ def test_every_attribute_type_comes_out_as_boto3_gives_it(dynamodb_local: Dynamo
         StreamArn=arn, ShardId=shard, ShardIteratorType="TRIM_HORIZON"
     )["ShardIterator"]
     assert record == streams.get_records(ShardIterator=iterator)["Records"][0]
-
-
-def dynamodb_local_account(server: DynamoDBLocal) -> Any:
-    patch = pytest.MonkeyPatch.context()
-    entered = patch.__enter__()
-    for name, value in server.environment.items():
-        entered.setenv(name, value)
-
-    class Leave:
-        def __enter__(self) -> None: ...
-
-        def __exit__(self, *error: object) -> None:
-            patch.__exit__(None, None, None)
-
-    return Leave()
 
 
 def test_a_disabled_stream_is_readable_and_the_reenabled_one_is_the_tables(

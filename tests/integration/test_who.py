@@ -9,16 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.simulator import Simulator
-from tests.support import trails
+from tests.support import pages, trails
 from tests.support.hand_clock import HandClock
 from tests.support.trails import Event, deliver, role
 from watcher.cli import main
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "who.md").read_text()
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-CONSOLE = [text for kind, text in BLOCKS if kind == "console"]
-PROGRAMS = [text for kind, text in BLOCKS if kind == "python"]
+CONSOLE = pages.of_kind("console", pages.PAGES["who.md"])
+PROGRAMS = pages.of_kind("python", pages.PAGES["who.md"])
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d")
 NOW = re.compile(r"^NOW    \S+", re.MULTILINE)
 
@@ -84,21 +81,12 @@ def _in_utc(stamp: re.Match[str]) -> str:
     return datetime.fromisoformat(stamp[0]).astimezone(UTC).isoformat()
 
 
-@pytest.mark.parametrize("block", CONSOLE[:2])
+@pytest.mark.parametrize("block", CONSOLE)
 def test_a_command_prints_what_the_page_shows(
     block: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, _ = printed(block, capsys)
     assert out == block.partition("\n")[2]
-
-
-def test_an_undo_of_what_one_caller_has_written(capsys: pytest.CaptureFixture[str]) -> None:
-    out, err = printed(CONSOLE[2], capsys)
-    shown = CONSOLE[2].partition("\n")[2]
-    assert shown.startswith(out)
-    assert err.endswith(shown.removeprefix(out))
-    assert main(["undo", "--apply", "plan.jsonl"]) == 1
-    assert "restored 1, conflicts 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", PROGRAMS)
