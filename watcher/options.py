@@ -21,7 +21,7 @@ from typing import (
     get_args,
 )
 
-from watcher.declared import Opt, own_options_first
+from watcher.declared import Opt
 from watcher.delivery import handler_modules
 from watcher.delivery.callables import unfit
 from watcher.errors import UsageError, blame, refuse_bad_limit, refuse_text_for_bool
@@ -69,11 +69,7 @@ class ReadOptions:
 
     snapshot: Annotated[
         bool,
-        Opt(
-            "deliver the existing items first, and the changes during the scan",
-            group="start",
-            negative=(),
-        ),
+        Opt("deliver the existing items first, and the changes during the scan", group="start"),
     ] = False
     read_limit: Annotated[
         float | None,
@@ -81,17 +77,13 @@ class ReadOptions:
     ] = None
     only: Annotated[
         Union[list["Kind"], "Kind", "Iterable[Kind]", None],
-        Opt(
-            "only insert, modify (update), remove (delete) or ttl (expired items); repeatable",
-            "KINDS",
-            "filters",
-        ),
+        Opt("only insert, modify, remove or ttl (expired items); repeatable", "KINDS", "filters"),
     ] = None
     key: Annotated[
         list[str] | Iterable[str] | Mapping[str, Any] | None,
         Opt(
-            "only items with this key attribute; repeatable: another value of the same attribute "
-            "is an alternative, another attribute narrows down",
+            "only items with this key attribute; repeatable: another value is an alternative, "
+            "another attribute narrows down",
             "NAME=VALUE",
             "filters",
         ),
@@ -113,9 +105,9 @@ class ReadOptions:
     redact: Annotated[
         list[str] | str | Iterable[str] | None,
         Opt(
-            "hide attributes of this path (email, card.number, items[*].name, **.ssn, *), or "
-            "values like /REGEX/: drop, mask (default), hash, keep-type; repeatable, the first "
-            "match wins; @FILE has a rule a line",
+            "hide attributes of this path (email, card.number, **.ssn, *), or values like /REGEX/: "
+            "drop, mask (default), hash, keep-type; repeatable, the first match wins; @FILE has a "
+            "rule a line",
             "PATH[=METHOD],…",
             "filters",
         ),
@@ -134,11 +126,7 @@ class ReadOptions:
     ] = False
     poll_max: Annotated[
         float | None,
-        Opt(
-            "the longest pause between reads of a shard; default 1 on a terminal, else 5",
-            "SECONDS",
-            "start",
-        ),
+        Opt("the longest pause of a shard; default 1 on a terminal, else 5", "SECONDS", "start"),
     ] = None
     region: Annotated[str | None, Opt("AWS region; default the ARN's", "REGION", "aws")] = None
     profile: Annotated[str | None, Opt("AWS profile, as in the aws CLI", "PROFILE", "aws")] = None
@@ -185,7 +173,6 @@ class ReadOptions:
         return redaction(self.redact)
 
 
-@own_options_first
 @dataclass(frozen=True, kw_only=True)
 class WatchOptions(ReadOptions):
     """The options of a watch, for the command line, `watch()`, variables and the file of defaults.
@@ -214,7 +201,7 @@ class WatchOptions(ReadOptions):
             "end when everything up to now has been delivered",
             group="start",
             alias="-f",
-            negative=("--no-follow", "--once"),
+            negative="--no-follow --once",
         ),
     ] = True
     until: Annotated[
@@ -248,22 +235,21 @@ class WatchOptions(ReadOptions):
         WorkerKind, Opt("read shards in processes (default) or threads", "KIND", "start")
     ] = "processes"
     concurrency: Annotated[
-        int | None,
-        Opt("handle records of up to N shards at once, in threads; default 1", "N", "start"),
+        int | None, Opt("handle N shards' records at once, in threads; default 1", "N", "start")
     ] = None
     tags: Annotated[
         list[str] | Iterable[str] | Mapping[str, str | Iterable[str] | None] | None,
         Opt(
-            "only tables with this tag; repeatable: another value of the same tag is an "
-            "alternative, another tag narrows down",
+            "only tables with this tag; repeatable: another value is an alternative, another tag "
+            "narrows down",
             "NAME=VALUE",
             "tables",
             name="--tag",
         ),
     ] = None
-    everything: Annotated[
-        bool, Opt("every table of the region", group="tables", name="--all", negative=())
-    ] = False
+    everything: Annotated[bool, Opt("every table of the region", group="tables", name="--all")] = (
+        False
+    )
     exclude: Annotated[
         list[str] | Iterable[str] | None,
         Opt("leave out tables with this name; repeatable", "GLOB", "tables"),
@@ -279,8 +265,8 @@ class WatchOptions(ReadOptions):
     snapshot_export: Annotated[
         str | None,
         Opt(
-            "like --snapshot, from a table's export (…/AWSDynamoDB/ID, s3:// or a folder) instead"
-            " of a scan; then the changes since its time",
+            "as --snapshot, from a table's export (…/AWSDynamoDB/ID, s3:// or a folder) instead "
+            "of a scan; then the changes since its time",
             "FOLDER",
             "start",
         ),

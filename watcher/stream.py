@@ -27,7 +27,6 @@ from watcher.pull.merged_streams import MergedStreams, StartPosition
 from watcher.pull.shard_pool import PullOptions
 from watcher.pull.table_snapshot import Items
 from watcher.records.record import Record
-from watcher.records.wire import Kind  # noqa: F401 (the type of an option)
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token, TokenJson
 from watcher.streams.losses import Losses

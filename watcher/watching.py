@@ -5,19 +5,18 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from watcher.aws.model import Position  # noqa: F401 (the type of an option, as Display)
 from watcher.build import open_watch
-from watcher.declared import takes_options, takes_options_in_init
+from watcher.declared import takes_fields, takes_options
 from watcher.delivery.handler import Handler
 from watcher.errors import UsageError, WatcherError, error_text
 from watcher.observability.heartbeat import Heartbeat, assess
-from watcher.observability.watch_stats import Display, Totals, WatchStats  # noqa: F401
+from watcher.observability.watch_stats import Totals, WatchStats
 from watcher.options import WatchOptions, handlers_of, refuse_in_child
 from watcher.records.record import Record
-from watcher.records.wire import Kind  # noqa: F401 (the type of an option)
 from watcher.shutdown import Shutdown
 
 if TYPE_CHECKING:
@@ -29,12 +28,14 @@ AnyHandler: TypeAlias = Callable[[Record], Any] | Handler | ModuleType | str
 logger = logging.getLogger("watcher")
 
 
-@takes_options(WatchOptions)
-def watch(
-    stream: str | Iterable[str],
-    observers: AnyHandler | Iterable[AnyHandler],
-    options: WatchOptions,
-) -> Totals:
+@dataclass(frozen=True)
+class _Parameters(WatchOptions):
+    stream: str | Iterable[str]
+    observers: AnyHandler | Iterable[AnyHandler]
+
+
+@takes_options(_Parameters)
+def watch(given: _Parameters) -> Totals:
     """Calls each handler with every change of a table, in order, until stopped.
 
     `stream` is a stream ARN, a table ARN, a table name, a glob of table names, or several of them
@@ -53,10 +54,10 @@ def watch(
     (another watch has taken over).
     """
     refuse_in_child()
-    if options.is_endless:
+    if given.is_endless:
         _refuse_in_event_loop()
-    handlers = handlers_of(observers)
-    with open_watch(options, named=stream, handlers=handlers) as manager:
+    handlers = handlers_of(given.observers)
+    with open_watch(given, named=given.stream, handlers=handlers) as manager:
         return manager.run()
 
 
@@ -82,18 +83,13 @@ class Watch:
     error: BaseException | None = None
     """The error that ended the watch; None while it runs, and after a normal end."""
 
-    @takes_options_in_init(WatchOptions)
-    def __init__(
-        self,
-        stream: str | Iterable[str],
-        observers: AnyHandler | Iterable[AnyHandler],
-        options: WatchOptions,
-    ) -> None:
+    @takes_fields(_Parameters)
+    def __init__(self, given: _Parameters) -> None:
         """Checks the options. Raises UsageError."""
         refuse_in_child()
-        self._stream, self._control = stream, _Control(options)
-        self._options = options.beside(self._control, self._control)
-        self._handlers = handlers_of(observers)
+        self._stream, self._control = given.stream, _Control(given)
+        self._options = given.beside(self._control, self._control)
+        self._handlers = handlers_of(given.observers)
         self._begun = threading.Event()
         self._shutdown: Shutdown | None = None
         self._heartbeat: Heartbeat | None = None

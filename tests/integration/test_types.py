@@ -168,15 +168,6 @@ def test_a_type_checker_accepts_the_right_program_and_names_each_mistake_of_the_
     assert mistakes(tmp_path) == wrong
 
 
-@pytest.mark.parametrize("function", [watcher.watch, watcher.Watch.__init__])
-def test_the_types_of_every_option_resolve(function: Callable[..., object]) -> None:
-    hints = get_type_hints(function)
-    parameters = inspect.signature(function).parameters
-    assert set(hints) == {*parameters, "return"} - {"self"}
-    assert not [name for name, hint in hints.items() if isinstance(hint, str)]
-    assert "TypeVar" not in repr(hints)
-
-
 # Of `lambda_function` the command line reads the declaration, and must not wait for boto3.
 @pytest.mark.parametrize("name", sorted({*watcher.__all__} - {"ABSENT", "lambda_function"}))
 def test_the_types_of_every_public_name_resolve(name: str) -> None:

@@ -7,14 +7,12 @@ how errors are printed: `CommandLine.peek` looks these up before the parse (`inv
 from __future__ import annotations
 
 import importlib
-import inspect
 import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from watcher.cli import completers
 from watcher.cli.defaults import Defaults, PeekedOption
-from watcher.cli.options import declaration, flags_of, names_of, negatives_of, option, plain
+from watcher.cli.options import Command, Option
 from watcher.cli.parser import read
 from watcher.declared import Opt
 from watcher.errors import UsageError
@@ -22,7 +20,7 @@ from watcher.errors import UsageError
 PROGRAM = "python -m watcher"
 
 
-class Command(NamedTuple):
+class Listed(NamedTuple):
     """A command's summary and the module of this package that defines `NAME_command`."""
 
     summary: str
@@ -30,33 +28,33 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "watch": Command("watch a table's changes (the default)", "watch"),
-    "streams": Command("list the streams of a region or a table", "streams"),
-    "shards": Command("show a stream's shards as a tree", "streams"),
-    "report": Command(
+    "watch": Listed("watch a table's changes (the default)", "watch"),
+    "streams": Listed("list the streams of a region or a table", "streams"),
+    "shards": Listed("show a stream's shards as a tree", "streams"),
+    "report": Listed(
         "put a stream's or an archive's changes on a page to look at, with pictures", "report"
     ),
-    "history": Command("show what happened to an item, and how it is now", "history_commands"),
-    "as-of": Command("give a table's items as they were at a moment", "history_commands"),
-    "undo": Command("put items back to how they were before some changes; first as a plan", "undo"),
-    "verify": Command("prove that a copy is equal to its table, or name what it lacks", "verify"),
-    "count": Command("count changes by kind, time, key, attribute or table", "history_commands"),
-    "replay": Command("hand the records of a dead-letter file to handlers again", "replay"),
-    "positions": Command("show a checkpoint, or move it back", "positions"),
-    "demo": Command("watch a small shop on an embedded DynamoDB; no AWS account needed", "demo"),
-    "query": Command("ask the changes of the last 24 hours by SQL, on Spark", "spark_commands"),
-    "archive": Command(
+    "history": Listed("show what happened to an item, and how it is now", "history_commands"),
+    "as-of": Listed("give a table's items as they were at a moment", "history_commands"),
+    "undo": Listed("put items back to how they were before some changes; first as a plan", "undo"),
+    "verify": Listed("prove that a copy is equal to its table, or name what it lacks", "verify"),
+    "count": Listed("count changes by kind, time, key, attribute or table", "history_commands"),
+    "replay": Listed("hand the records of a dead-letter file to handlers again", "replay"),
+    "positions": Listed("show a checkpoint, or move it back", "positions"),
+    "demo": Listed("watch a small shop on an embedded DynamoDB; no AWS account needed", "demo"),
+    "query": Listed("ask the changes of the last 24 hours by SQL, on Spark", "spark_commands"),
+    "archive": Listed(
         "append every change to files, each exactly once, on Spark", "spark_commands"
     ),
-    "mirror": Command(
+    "mirror": Listed(
         "keep a table in Delta or Iceberg equal to this one, or with every version",
         "spark_commands",
     ),
-    "replicate": Command("keep another table equal to this one, on Spark", "spark_commands"),
-    "completion": Command(
+    "replicate": Listed("keep another table equal to this one, on Spark", "spark_commands"),
+    "completion": Listed(
         "print what makes bash, zsh or fish complete commands and options", "completion"
     ),
-    "help": Command("help on a command or a group of options", "help"),
+    "help": Listed("help on a command or a group of options", "help"),
 }
 WITHOUT_DEFAULTS = ("completion", "help")
 """Commands without options: they work where a file of defaults is broken."""
@@ -84,7 +82,7 @@ def sentence(name: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-LOG_FORMAT = option(
+LOG_FORMAT = Option(
     "log_format",
     str,
     "text",
@@ -95,26 +93,10 @@ LOG_FORMAT = option(
         choices=("text", "json"),
     ),
 )
-VERBOSE = option("verbose", bool, False, Opt("more status, and tracebacks", alias="-v"))
-QUIET = option(
-    "quiet",
-    bool,
-    False,
-    Opt("no status on stderr, only warnings and errors", alias="-q"),
-)
-HELP = option(
-    "help",
-    str,
-    None,
-    Opt(
-        "help; on a group of options; all",
-        "[GROUP]",
-        alias="-h",
-        completer=completers.words(*TOPICS),
-    ),
-)
-VERSION = option("version", bool, False, Opt("the version", alias="-V", negative=()))
-_SWITCHES = {*names_of(VERBOSE), *names_of(QUIET)}
+VERBOSE = Option("verbose", bool, False, Opt("more status, and tracebacks", alias="-v"))
+QUIET = Option("quiet", bool, False, Opt("only warnings and errors on stderr", alias="-q"))
+HELP = Option("help", str, None, Opt("help; on a group of options; all", "[GROUP]", alias="-h"))
+VERSION = Option("version", bool, False, Opt("the version", alias="-V", negative=""))
 OF_ALL = (VERBOSE, QUIET, LOG_FORMAT, HELP, VERSION)
 """The options that every command has."""
 
@@ -132,42 +114,40 @@ class CommandLine:
         self.defaults = Defaults(name, COMMANDS, _options_of_all)
         self.has_defaults = name not in WITHOUT_DEFAULTS
 
-    def peek(self, parameter: inspect.Parameter) -> PeekedOption:
+    def peek(self, option: Option) -> PeekedOption:
         """Returns an option's texts before the parse.
 
         The parse reports invalid texts, and an option that the command does not have.
         """
         try:
-            texts = [str(each.value) for each in read([parameter], self.words).given]
+            texts = [str(each.value) for each in read([option], self.words).given]
         except UsageError:
             texts = []
         if texts or not self.has_defaults:
             return PeekedOption(texts)
-        (flag,) = flags_of(parameter)
-        return self.defaults.peek(flag.removeprefix("--"))
+        return self.defaults.peek(option.flags[0].removeprefix("--"))
 
 
 def command_line(words: Sequence[str]) -> CommandLine:
     """Returns the line of a program's words: only -q or -v may stand before the command."""
-    switches = list(itertools.takewhile(_SWITCHES.__contains__, words))
+    switches = list(itertools.takewhile([*VERBOSE.names, *QUIET.names].__contains__, words))
     rest = words[len(switches) :]
     if rest and rest[0] in COMMANDS:
         return CommandLine(rest[0], [*switches, *rest[1:]])
     return CommandLine("watch", words, is_named=False)
 
 
-def command(line: CommandLine) -> tuple[Callable[..., int], list[inspect.Parameter]]:
-    """Returns the function of a line's command, and its operands and options."""
+def command(line: CommandLine) -> Command:
+    """Returns what a line's command does, and its operands and own options."""
     module = importlib.import_module(f"watcher.cli.{COMMANDS[line.name].module}")
+    make: Callable[[CommandLine], Command]
     make = getattr(module, f"{line.name.replace('-', '_')}_command")
-    run: Callable[..., int] = make(line)
-    own = inspect.signature(run, eval_str=True).parameters.values()
-    return run, [*map(plain, own), *OF_ALL]
+    return make(line)
 
 
-def parameters(line: CommandLine) -> list[inspect.Parameter]:
+def parameters(line: CommandLine) -> list[Option]:
     """Returns the operands and options of a line's command."""
-    return [each for each in command(line)[1] if declaration(each).parse]
+    return [*command(line).options, *OF_ALL]
 
 
 def _options_of_all() -> set[str] | None:
@@ -176,5 +156,4 @@ def _options_of_all() -> set[str] | None:
         found = [each for name in COMMANDS for each in parameters(CommandLine(name))]
     except UsageError:
         return None
-    names = [name for each in found for name in (*names_of(each), *negatives_of(each))]
-    return {name[2:] for name in names if name.startswith("--")}
+    return {name[2:] for each in found for name in (*each.names, *each.negatives)}

@@ -11,7 +11,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,16 +52,16 @@ and there, for instance:
 # What went wrong in it did so 21 minutes before it opened (see `shop.live_the_past`).
 _WRONG = {"wrong_from": timedelta(minutes=22), "wrong_until": timedelta(minutes=20)}
 
-_SECONDS = options.option("seconds", float, 18.0, Opt("how long its changes take", "SECONDS"))
-_KEEP = options.option(
+_SECONDS = options.Option("seconds", float, 18.0, Opt("how long its changes take", "SECONDS"))
+_KEEP = options.Option(
     "keep",
     bool,
     False,
-    Opt("keep the shop open until Ctrl-C, for commands in another terminal", negative=()),
+    Opt("keep the shop open until Ctrl-C, for commands in another terminal", negative=""),
 )
 
 
-def demo_command(line: CommandLine) -> Callable[..., int]:
+def demo_command(line: CommandLine) -> options.Command:
     """Shows a shop's changes for some 20 seconds, or until Ctrl-C."""
     handlers = handler_flags.find_handlers(line)
     parts = [
@@ -71,7 +71,7 @@ def demo_command(line: CommandLine) -> Callable[..., int]:
         *options.declared_by(style.set_up),
     ]
 
-    def run(*, origins: options.OriginsArgument, **values: object) -> int:
+    def run(*, origins: options.Origins, **values: object) -> int:
         return _demo(handler_flags.Choice(handlers, origins, values), values)
 
     return options.with_options(run, handler_flags.flags(handlers.values(), parts), parts)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from watcher.cli import options
 from watcher.cli.command_line import OF_ALL, CommandLine
-from watcher.cli.options import Origins, Values, flag, names_of, negatives_of, option
+from watcher.cli.options import Option, Origins, Values, flag
 from watcher.declared import Opt
 from watcher.delivery.handler_modules import HandlerModule, find, function
 from watcher.delivery.handler_modules import load as load_handler
@@ -19,8 +19,6 @@ from watcher.delivery.lambda_functions import lambda_function
 from watcher.errors import UsageError, blame, blamed
 
 if TYPE_CHECKING:
-    from inspect import Parameter as Option
-
     from watcher.delivery.handler import Handler
 
 logger = logging.getLogger("watcher")
@@ -31,21 +29,21 @@ DEFAULT_HANDLER = "print_record"
 _CHOSEN = "handler_"
 _OWN = "option_of_handlers_"
 
-_FOLDERS = option(
+_FOLDERS = Option(
     "handlers",
-    list[str],
+    list,
     None,
     Opt("one more folder of handler modules; repeatable", "DIR", "handlers"),
 )
-_CALL = option(
+_CALL = Option(
     "call",
-    list[str],
+    list,
     None,
     Opt("call this function with every change; repeatable", "MODULE:FUNCTION", "handlers"),
 )
-_LAMBDA = option(
+_LAMBDA = Option(
     "lambda_",
-    list[str],
+    list,
     None,
     Opt(
         "call this function with Lambda's events and context, batch by batch; repeatable",
@@ -61,7 +59,7 @@ _FORMATS = {
     "table": "print_table",
     "debezium": "print_debezium",
 }
-_OUTPUT = option(
+_OUTPUT = Option(
     "output",
     str,
     None,
@@ -90,11 +88,8 @@ def find_handlers(line: CommandLine) -> dict[str, HandlerModule]:
 def flags(handlers: Iterable[HandlerModule], taken: Iterable[Option]) -> Iterator[Option]:
     """Yields each handler's flag, then its own options; `taken` are the command's options."""
     handlers = list(handlers)
-    names = {
-        name
-        for each in (*taken, *OF_ALL, _FOLDERS)
-        for name in (*names_of(each), *negatives_of(each))
-    }
+    known = (*taken, *OF_ALL, _FOLDERS)
+    names = {name for each in known for name in (*each.names, *each.negatives)}
     # Of several with the same initials it is the shortest's, a built-in one's first.
     owners = {
         each.initials: each.name
@@ -127,18 +122,17 @@ def flags(handlers: Iterable[HandlerModule], taken: Iterable[Option]) -> Iterato
 
 def _switch(handler: HandlerModule, short: Sequence[str]) -> Option:
     """Returns the flag that chooses a handler."""
-    names = (handler.flag, *short)
-    declaration = Opt(handler.description, group="handlers", name=names, negative=())
-    return option(_CHOSEN + handler.name, bool, False, declaration)
+    names = " ".join((handler.flag, *short))
+    declared = Opt(handler.description, group="handlers", name=names, negative="")
+    return Option(_CHOSEN + handler.name, bool, False, declared)
 
 
 def _own_option(handler: HandlerModule, name: str) -> Option:
     """Returns an option that a handler declares for itself."""
     metavar, text = handler.options[name]
     group = "output" if handler.is_built_in and handler.takes_value else "handlers"
-    declaration = Opt(text, metavar, group, name=flag(name))
-    kind, default = (bool, False) if metavar is None else (str, None)
-    return option(_OWN + name, kind, default, declaration)
+    declared = Opt(text, metavar, group, name=flag(name))
+    return Option(_OWN + name, bool if metavar is None else str, None, declared)
 
 
 class Choice:

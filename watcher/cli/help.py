@@ -5,11 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from inspect import Parameter as Option
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated
 
-from watcher.cli import completers
 from watcher.cli.command_line import (
     COMMANDS,
     GROUPS,
@@ -19,7 +17,7 @@ from watcher.cli.command_line import (
     parameters,
     sentence,
 )
-from watcher.cli.options import declaration, flags_of, is_switch, shown_names
+from watcher.cli.options import Command, Option, with_options
 from watcher.declared import Opt
 from watcher.delivery.handler_modules import find
 from watcher.errors import UsageError
@@ -60,17 +58,17 @@ _EXAMPLES = """\
   python -m watcher orders --key PK=user-1 --only modify --print-diff
 """
 
-_Topic = Annotated[str, Opt("what it is about", completer=completers.words(*COMMANDS, *TOPICS))]
 
-
-def help_command(line: CommandLine) -> Callable[..., int]:
+def help_command(line: CommandLine) -> Command:
     """Prints the same pages as `--help`."""
+    return with_options(_help)
 
-    def run(topic: _Topic = "", /) -> int:
-        print(page(CommandLine("watch"), topic), end="")
-        return 0
 
-    return run
+def _help(
+    topic: Annotated[str, Opt("what it is about", name="[TOPIC]")] = "", /, **_: object
+) -> int:
+    print(page(CommandLine("watch"), topic), end="")
+    return 0
 
 
 def page(line: CommandLine, topic: str = "") -> str:
@@ -82,7 +80,7 @@ def page(line: CommandLine, topic: str = "") -> str:
         return _DEFAULTS
     groups = _groups(parameters(line))
     taken = groups.pop("arguments")
-    operands = [name for each in taken for name in flags_of(each)] + ["[--HANDLER ...]"] * (
+    operands = [name for each in taken for name in each.flags] + ["[--HANDLER ...]"] * (
         "handlers" in groups
     )
     is_watch = name == "watch"
@@ -113,12 +111,8 @@ def _groups(options: Iterable[Option]) -> dict[str, list[Option]]:
     """Returns the groups that have options, the command's own before the common ones."""
     found: dict[str, list[Option]] = {"arguments": []}
     for each in options:
-        group = declaration(each).group
-        title = group if group in GROUPS else "options"
-        if not _is_operand(each):
-            found.setdefault(str(title), []).append(each)
-        elif declaration(each).show:
-            found["arguments"].append(each)
+        group = each.declared.group if each.declared.group in GROUPS else "options"
+        found.setdefault("arguments" if each.is_operand else str(group), []).append(each)
     return {title: found[title] for title in ["arguments", "options", *GROUPS] if title in found}
 
 
@@ -134,20 +128,15 @@ def _sections(groups: Mapping[str, Sequence[Option]]) -> str:
 def _rows(options: Sequence[Option]) -> Iterator[str]:
     """Yields options with their help beside them, or below where their names are long."""
     for each in options:
-        declared = declaration(each)
-        has_value = not (_is_operand(each) or is_switch(each))
-        label = "  " + ", ".join(shown_names(each)) + f" {declared.metavar}" * has_value
-        lines = textwrap.wrap(declared.help or "", _WIDTH - _INDENT, break_on_hyphens=False)
+        has_value = not (each.is_operand or each.is_switch)
+        label = "  " + ", ".join(each.shown) + f" {each.declared.metavar}" * has_value
+        lines = textwrap.wrap(each.declared.help, _WIDTH - _INDENT, break_on_hyphens=False)
         if len(label) > _INDENT - 2:
             yield label
             label = ""
         for line in lines:
             yield f"{label:<{_INDENT}}{line}"
             label = ""
-
-
-def _is_operand(option: Option) -> bool:
-    return option.kind is not option.KEYWORD_ONLY
 
 
 def _commands() -> Iterator[str]:
@@ -164,7 +153,7 @@ def _front(groups: Mapping[str, Sequence[Option]]) -> Iterator[str]:
     yield "options (--help GROUP shows them; --help all; -v, --verbose; -q, --quiet; -V):"
     own = {each.flag for each in find().values() if not each.is_built_in}
     for title in filter(GROUPS.__contains__, groups):
-        names = [shown_names(each)[0] for each in groups[title]]
+        names = [each.shown[0] for each in groups[title]]
         yield _row(title, " ".join(sorted(names, key=lambda name: name not in own)))
     yield _row("defaults", "files and variables that options are taken from")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Annotated
@@ -15,7 +15,7 @@ from watcher.aws.arns import account_of
 from watcher.aws.config import AwsConfig
 from watcher.aws.key_schema import in_order
 from watcher.aws.model import WireItem, WireValue
-from watcher.cli import completers, options
+from watcher.cli import options
 from watcher.cli.options import Values
 from watcher.cli.output import written_file
 from watcher.declared import Opt
@@ -50,7 +50,6 @@ SOURCES = Annotated[
         "a stream ARN, a table ARN or a table name; before it, or in its place, folders that "
         "archive wrote and files of --print-json",
         name="[ARCHIVE…] STREAM",
-        completer=completers.files,
     ),
 ]
 """The sources that the time machine's commands read."""
@@ -67,7 +66,7 @@ _Output = Annotated[
 ]
 
 
-def history_command(line: CommandLine) -> Callable[..., int]:
+def history_command(line: CommandLine) -> options.Command:
     """Prints an item's changes and its current state."""
     names = "start", "until", "redact", *options.AWS
     parts = options.declared_by(WatchOptions, *names, start="trim-horizon")
@@ -178,7 +177,6 @@ _Words = Annotated[
         "a stream ARN, a table ARN or a table name, and a time (14:05, 2026-11-21T08:00Z) or "
         "an age (2h); before them, folders that archive wrote, for older changes",
         name="[ARCHIVE…] STREAM TIME",
-        completer=completers.files,
     ),
 ]
 _At = Annotated[str | None, Opt("the time, where it does not stand at the end", "TIME")]
@@ -188,7 +186,6 @@ _Baseline = Annotated[
         "a full export of the table (a folder AWSDynamoDB/ID, or its s3:// URL) to begin with, so "
         "that an archive is enough",
         "EXPORT",
-        completer=completers.files,
     ),
 ]
 _ItemKey = Annotated[
@@ -203,13 +200,11 @@ _Form = Annotated[
         choices=("json", "jsonl", "csv", "table"),
     ),
 ]
-_File = Annotated[
-    str | None, Opt("write to FILE, readable by you alone", "FILE", completer=completers.files)
-]
+_File = Annotated[str | None, Opt("write to FILE, readable by you alone", "FILE")]
 _Wire = Annotated[bool, Opt("items in DynamoDB's own JSON, with types")]
 
 
-def as_of_command(line: CommandLine) -> Callable[..., int]:
+def as_of_command(line: CommandLine) -> options.Command:
     """Prints a table's items as they were at a moment."""
     names = "filters", "redact", *options.AWS
     parts = options.declared_by(WatchOptions, *names)
@@ -302,7 +297,6 @@ _By = Annotated[
         f"count by these: {', '.join(counts.NAMES)} (as in kind,minute); default kind, with "
         "--who caller",
         "NAMES",
-        completer=completers.words(*counts.NAMES),
     ),
 ]
 _Top = Annotated[
@@ -319,7 +313,7 @@ _CountForm = Annotated[
 ]
 
 
-def count_command(line: CommandLine) -> Callable[..., int]:
+def count_command(line: CommandLine) -> options.Command:
     """Counts changes by the dimensions of `--by`."""
     names = "start", "until", "only", "key", "filters", "grep", "redact", *options.AWS
     return options.with_options(
@@ -331,7 +325,7 @@ def count_command(line: CommandLine) -> Callable[..., int]:
 
 def _count(
     *sources: SOURCES,
-    origins: options.OriginsArgument,
+    origins: options.Origins,
     by: _By = None,
     top: _Top = 20,
     who: options.Who = None,

@@ -1,18 +1,16 @@
-"""Options of commands, as parameters built from the annotations of functions."""
+"""Options and operands of commands, as functions' annotations and `Option` declare them."""
 
 from __future__ import annotations
 
 import inspect
-import logging
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from watcher.cli import completers
 from watcher.declared import Opt, declared
 from watcher.errors import UsageError
 from watcher.times import duration_text, parse_seconds
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
     from watcher.aws.config import AwsConfig
     from watcher.records.filters import RecordFilter
     from watcher.records.redaction import Redaction
-
-logger = logging.getLogger("watcher")
 
 _Result = TypeVar("_Result")
 
@@ -33,6 +29,8 @@ Values: TypeAlias = Mapping[str, Value]
 Type: TypeAlias = Any
 """The type that an option is declared with: a class, `list[str]`, a Literal."""
 
+REQUIRED = inspect.Parameter.empty
+"""The default of an option that has to be given."""
 AWS = ("region", "profile", "endpoint_url")
 FILTERS = ("filters", "key", "only", "grep")
 
@@ -46,8 +44,88 @@ class Origins(NamedTuple):
     """The parameters that a file or a variable gives, and where that is."""
 
 
-OriginsArgument = Annotated[Origins, Opt(parse=False)]
-"""The type of a command's parameter `origins`."""
+@dataclass(frozen=True)
+class Option:
+    """An option of a command, or an operand: a word that stands without a name."""
+
+    name: str
+    """The parameter that gets the value."""
+    kind: type
+    """What is made of its words: bool (a switch), int, float, str, or list of an option's texts."""
+    default: Value
+    declared: Opt
+    is_operand: bool = False
+    is_repeated: bool = False
+    """True for an operand that any number of words may be."""
+
+    @classmethod
+    def of(cls, parameter: inspect.Parameter) -> Option:
+        """Returns what a parameter declares; if it takes several types, the first counts."""
+        kind, opt = typing.get_args(parameter.annotation)
+        if typing.get_origin(kind) in (types.UnionType, typing.Union):
+            kind = typing.get_args(kind)[0]
+        if typing.get_origin(kind) is Literal:
+            kind, opt = str, replace(opt, choices=typing.get_args(kind))
+        elif typing.get_origin(kind) is list:  # a text may hold several, with commas
+            kind = list
+        is_operand = parameter.kind is not parameter.KEYWORD_ONLY
+        is_repeated = parameter.kind is parameter.VAR_POSITIONAL
+        return cls(parameter.name, kind, parameter.default, opt, is_operand, is_repeated)
+
+    @property
+    def flags(self) -> list[str]:
+        """The option's names without its aliases; an operand's name."""
+        if self.is_operand:
+            return [self.declared.name or self.name.upper()]
+        return self.declared.name.split() or [flag(self.name)]
+
+    @property
+    def names(self) -> list[str]:
+        """The option's names with its aliases."""
+        return [*self.flags, *self.declared.alias.split()]
+
+    @property
+    def is_switch(self) -> bool:
+        """True for an option that takes no value."""
+        return self.kind is bool
+
+    @property
+    def negatives(self) -> list[str]:
+        """The options that turn a switch off."""
+        if self.declared.negative is not None or not self.is_switch:
+            return (self.declared.negative or "").split()
+        return [f"--no-{each[2:]}" for each in self.flags if each.startswith("--")]
+
+    @property
+    def shown(self) -> list[str]:
+        """The option's names; for a switch that is on by default, those that turn it off."""
+        return self.negatives if self.default is True else self.names
+
+    def read(self, text: str, given: str) -> Value:
+        """Returns the value for a text, which errors show as `given`. Raises UsageError."""
+        choices = self.declared.choices
+        if choices and text not in choices:
+            *others, last = choices
+            raise UsageError(f"{given}: use {', '.join(others)}{' or ' * bool(others)}{last}")
+        try:
+            if self.kind is float and self.declared.metavar == "SECONDS":
+                return parse_seconds(text)
+            return self.kind(text) if self.kind in (int, float) else text
+        except UsageError as error:
+            raise UsageError(f"{given}: {error.args[0]}") from None
+        except ValueError:
+            number = "a number" if self.kind is float else "a whole number"
+            raise UsageError(f"{given} is not {number}") from None
+
+
+class Command(NamedTuple):
+    """The function of a command, and the options that it takes."""
+
+    run: Callable[..., int]
+    """Gets the operands, the options by name, and `origins`; returns the exit status."""
+    options: Sequence[Option]
+
+
 Stream = Annotated[str, Opt("a stream ARN, a table ARN or a table name")]
 """The STREAM that most commands are about."""
 Streams = Annotated[
@@ -58,7 +136,6 @@ TRAIL = Opt(
     "name the callers, from CloudTrail's log files with data events: a folder, or its "
     "s3:// URL (AWSLogs/…)",
     "PLACE",
-    completer=completers.files,
 )
 """The option `--who`, of all commands that have it."""
 Who = Annotated[str | None, TRAIL]
@@ -74,122 +151,29 @@ def age(moment: datetime, now: datetime) -> str:
     return duration_text((now - moment).total_seconds())
 
 
-def option(name: str, kind: Type, default: object, declaration: Opt) -> inspect.Parameter:
-    """Returns an option as a parameter of a command."""
-    keyword, hint = inspect.Parameter.KEYWORD_ONLY, Annotated[kind, declaration]
-    return plain(inspect.Parameter(name, keyword, default=default, annotation=hint))
-
-
-def plain(parameter: inspect.Parameter) -> inspect.Parameter:
-    """Returns an option or operand with the one type that the command line makes of its words.
-
-    It is a class: of several, the first; `list` for an option that can be repeated.
-    """
-    kind, declared = *typing.get_args(parameter.annotation)[:1], declaration(parameter)
-    if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        kind = typing.get_args(kind)[0]
-    if typing.get_origin(kind) is Literal:
-        kind, declared = str, replace(declared, choices=typing.get_args(kind))
-    elif typing.get_origin(kind) is list:  # a text may hold several, with commas
-        kind = list
-    completer = declared.completer or completers.of(parameter.name, declared.metavar)
-    hint: Type = Annotated[kind, replace(declared, completer=completer)]
-    return parameter.replace(annotation=hint)
-
-
-def kind_of(parameter: inspect.Parameter) -> Type:
-    """Returns the type of a plain parameter."""
-    return typing.get_args(parameter.annotation)[0]
-
-
-def read_value(parameter: inspect.Parameter, text: str, given: str) -> Value:
-    """Returns an option's value for a text, which errors show as `given`. Raises UsageError."""
-    kind, declared = kind_of(parameter), declaration(parameter)
-    if declared.choices and text not in declared.choices:
-        *others, last = declared.choices
-        raise UsageError(f"{given}: use {', '.join(others)}{' or ' * bool(others)}{last}")
-    try:
-        if kind is float and declared.metavar == "SECONDS":
-            return parse_seconds(text)
-        return kind(text) if kind in (int, float) else text
-    except UsageError as error:
-        raise UsageError(f"{given}: {error.args[0]}") from None
-    except ValueError:
-        number = "a number" if kind is float else "a whole number"
-        raise UsageError(f"{given} is not {number}") from None
-
-
 def flag(name: str) -> str:
     """Returns a parameter's option: `--max-records` for `max_records`."""
     return "--" + name.replace("_", "-")
 
 
-def declaration(parameter: inspect.Parameter) -> Opt:
-    """Returns what a parameter's annotation declares; nothing for a bare type."""
-    found = [each for each in typing.get_args(parameter.annotation) if isinstance(each, Opt)]
-    return found[0] if found else Opt()
+def declared_by(function: Callable[..., object], *names: str, **own: str) -> list[Option]:
+    """Returns the options that a function or a class declares: all, or those with these names.
 
-
-def flags_of(parameter: inspect.Parameter) -> list[str]:
-    """Returns an option's names without its aliases; an operand's name."""
-    named = _several(declaration(parameter).name)
-    return named or [parameter.name.upper() if is_operand(parameter) else flag(parameter.name)]
-
-
-def names_of(parameter: inspect.Parameter) -> list[str]:
-    """Returns an option's names with its aliases."""
-    return [*flags_of(parameter), *_several(declaration(parameter).alias)]
-
-
-def negatives_of(parameter: inspect.Parameter) -> list[str]:
-    """Returns the options that turn a switch off."""
-    negative = declaration(parameter).negative
-    if negative is None:
-        named = [each for each in flags_of(parameter) if each.startswith("--")]
-        return [f"--no-{each[2:]}" for each in named] if is_switch(parameter) else []
-    return _several(negative)
-
-
-def shown_names(parameter: inspect.Parameter) -> list[str]:
-    """Returns an option's names; for a switch that is on by default, those that turn it off."""
-    return negatives_of(parameter) if parameter.default is True else names_of(parameter)
-
-
-def is_switch(parameter: inspect.Parameter) -> bool:
-    """True for an option that takes no value."""
-    return not is_operand(parameter) and kind_of(parameter) is bool
-
-
-def is_operand(parameter: inspect.Parameter) -> bool:
-    """True for a word that stands without an option's name."""
-    return parameter.kind is not parameter.KEYWORD_ONLY
-
-
-def _several(names: str | tuple[str, ...]) -> list[str]:
-    return [names] if isinstance(names, str) else [*names]
-
-
-def declared_by(
-    function: Callable[..., object], *names: str, **own: str
-) -> Iterator[inspect.Parameter]:
-    """Yields the options that a function or a class declares: all, or those with these names.
-
-    `own` replaces defaults. If a parameter takes several types, the command line has the first.
+    `own` replaces defaults.
     """
-    for name, parameter in declared(function).parameters.items():
-        is_option = typing.get_origin(parameter.annotation) is Annotated
-        if not is_option or (names and name not in names):
-            continue
-        kind, declaration = typing.get_args(parameter.annotation)
-        if name in own:
-            text = re.sub("default .*", f"default {own[name]}", declaration.help or "")
-            declaration = replace(declaration, help=text)
-        yield option(name, kind, own.get(name, parameter.default), declaration)
+    found = [Option.of(each) for each in declared(function) if not names or each.name in names]
+    for place, each in enumerate(found):
+        if default := own.get(each.name):
+            text = re.sub("default .*", f"default {default}", each.declared.help)
+            found[place] = replace(
+                each, default=default, declared=replace(each.declared, help=text)
+            )
+    return found
 
 
-def values(function: Callable[..., object], options: Mapping[str, Value]) -> dict[str, Value]:
+def values(function: Callable[..., object], options: Values) -> dict[str, Value]:
     """Returns the values that a function takes, as its keyword arguments."""
-    return {each.name: options[each.name] for each in declared_by(function) if each.name in options}
+    return {each.name: options[each.name] for each in declared(function) if each.name in options}
 
 
 def call(function: Callable[..., _Result], options: Values) -> _Result:
@@ -229,16 +213,12 @@ def refuse_redaction(options: Values, reason: str) -> None:
         raise UsageError(text, "redact")
 
 
-def with_options(
-    run: Callable[..., int], *parts: Iterable[inspect.Parameter]
-) -> Callable[..., int]:
-    """Returns a command with these parameters in place of `**options`."""
-
-    def command(*arguments: object, **options: object) -> int:
-        return run(*arguments, **options)
-
+def with_options(run: Callable[..., int], *parts: Iterable[Option]) -> Command:
+    """Returns a command with its function's annotated parameters, and these in its `**values`."""
     signature = inspect.signature(run, eval_str=True)
-    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    parameters = [*own, *(each for part in parts for each in part)]
-    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return command
+    own = [
+        Option.of(each)
+        for each in signature.parameters.values()
+        if typing.get_origin(each.annotation) is Annotated
+    ]
+    return Command(run, [*own, *(each for part in parts for each in part)])

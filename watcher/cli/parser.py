@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import functools
 from collections.abc import Iterable, Sequence
-from inspect import Parameter as Option
 from typing import NamedTuple, NoReturn
 
-from watcher.cli.options import Value, declaration, is_switch, names_of, negatives_of
+from watcher.cli.options import Option, Value
 from watcher.errors import UsageError, did_you_mean
 
 
@@ -67,56 +66,50 @@ def parser(options: Iterable[Option]) -> Parser:
         exit_on_error=False,
     )
     for each in options:
-        declared, dest = declaration(each), each.name
-        about = (declared.help or "").replace("%", "%%")
-        if is_switch(each):
-            for names, value in ((names_of(each), True), (negatives_of(each), False)):
-                if names:
-                    made.add_argument(
-                        *names, dest=dest, action=Taking, nargs=0, const=value, help=about
-                    )
-        else:
-            # The topic of --help may be left out.
-            nargs = "?" if (declared.metavar or "").startswith("[GROUP") else None
-            made.add_argument(
-                *names_of(each), dest=dest, action=Taking, nargs=nargs, const="", help=about
-            )
+        # The topic of --help may be left out.
+        has_text = (each.declared.metavar or "").startswith("[GROUP")
+        nargs = 0 if each.is_switch else "?" if has_text else None
+        for names, value in ((each.names, True), (each.negatives, False)):
+            if names:
+                made.add_argument(
+                    *names,
+                    dest=each.name,
+                    action=Taking,
+                    nargs=nargs,
+                    const=value if each.is_switch else "",
+                    help=each.declared.help.replace("%", "%%"),
+                )
     return made
 
 
 def read(options: Sequence[Option], words: Sequence[str]) -> Words:
     """Returns what the words give. Raises UsageError for an option without its value."""
     end = words.index("--") if "--" in words else len(words)
-    known = {name: each for each in options for name in _names(each)}
+    known = {name: each for each in options for name in (*each.names, *each.negatives)}
     for word in words[:end]:
         # argparse would take the beginning of a name with one dash for the name.
         begins = any(each[:2] != "--" and each.startswith(word) for each in known)
         if begins and word[1:] and word not in known and word[:2] not in known:
-            refuse_unknown(options, [word])
+            refuse_unknown(known, [word])
     namespace = argparse.Namespace(given=[])
     try:
         _, rest = parser(options).parse_known_args(words[:end], namespace)
     except argparse.ArgumentError as error:
         flag = (error.argument_name or "").split("/")[0]
-        if is_switch(known[flag]):
-            raise UsageError("it takes no value", flag) from None
-        raise UsageError(f"give a value ({declaration(known[flag]).metavar})", flag) from None
+        metavar = known[flag].declared.metavar
+        text = "it takes no value" if known[flag].is_switch else f"give a value ({metavar})"
+        raise UsageError(text, flag) from None
     return Words(namespace.given, rest, [*words[end + 1 :]])
 
 
-def refuse_unknown(options: Sequence[Option], words: Iterable[str]) -> None:
-    """Raises UsageError for a word that is an option, but not one of these."""
+def refuse_unknown(known: Iterable[str], words: Iterable[str]) -> None:
+    """Raises UsageError for a word that is an option, but not one of these names."""
     for word in words:
         name = word.partition("=")[0]
         # A dash alone is a file, and SQL may begin with a comment.
         if word[:1] == "-" and word != "-" and " " not in name.strip():
-            known = [each for option in options for each in _names(option)]
             dashes = name[: len(name) - len(name.lstrip("-"))]
             # Without them: they would make any two names alike.
             bare = [each.removeprefix(dashes) for each in known if each.startswith(dashes)]
             advice = did_you_mean(name.removeprefix(dashes), bare, dashes)
             raise UsageError(f"unknown {name}{advice or '; --help lists the options'}")
-
-
-def _names(option: Option) -> list[str]:
-    return [*names_of(option), *negatives_of(option)]

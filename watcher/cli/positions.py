@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,7 @@ from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.model import AtTime, Latest, TrimHorizon
-from watcher.cli import completers, options
+from watcher.cli import options
 from watcher.clock import CLOCK
 from watcher.declared import Opt
 from watcher.errors import ServiceError, StreamError, UsageError
@@ -36,7 +36,6 @@ _Action = Annotated[
         "show STORE, or rewind STORE --from TIME",
         name="ACTION",
         choices=_ACTIONS,
-        completer=completers.words(*_ACTIONS),
     ),
 ]
 _Store = Annotated[
@@ -44,7 +43,6 @@ _Store = Annotated[
     Opt(
         "as --checkpoint names it: a file, dynamodb://TABLE/NAME or s3://BUCKET/KEY",
         name="STORE",
-        completer=completers.files,
     ),
 ]
 _Start = Annotated[
@@ -54,11 +52,11 @@ _Start = Annotated[
 _Table = Annotated[list[str] | None, Opt("rewind only this table of several; repeatable", "TABLE")]
 _Apply = Annotated[
     bool,
-    Opt("do it (without, a plan); a watch that uses the store refuses it", negative=()),
+    Opt("do it (without, a plan); a watch that uses the store refuses it", negative=""),
 ]
 
 
-def positions_command(line: CommandLine) -> Callable[..., int]:
+def positions_command(line: CommandLine) -> options.Command:
     """Shows a checkpoint, or moves it back."""
     return options.with_options(_positions, options.declared_by(WatchOptions, *options.AWS))
 
@@ -72,7 +70,7 @@ def _positions(
     table: _Table = None,
     apply: _Apply = False,
     output: options.Output = "text",
-    origins: options.OriginsArgument,
+    origins: options.Origins,
     **values: options.Value,
 ) -> int:
     if "apply" in origins.defaults:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import IO, Annotated
 
 from watcher.aws.config import AwsConfig, blaming
-from watcher.cli import completers, handler_flags, options
+from watcher.cli import handler_flags, options
 from watcher.cli.command_line import CommandLine
 from watcher.cli.options import Values
 from watcher.declared import Opt
@@ -34,23 +33,22 @@ _File = Annotated[
     Opt(
         "dead letters: a file, sqs://QUEUE (deletes handled messages there), s3://BUCKET/PREFIX;"
         " or lines of --print-json; - for stdin",
-        completer=completers.files,
     ),
 ]
 
 
-def replay_command(line: CommandLine) -> Callable[..., int]:
+def replay_command(line: CommandLine) -> options.Command:
     """Hands the records of a file to handlers, with the options of a watch."""
     handlers = handler_flags.find_handlers(line)
     parts = [*_delivery_options(), *options.declared_by(WatchOptions, "region", "profile")]
 
-    def run(file: _File, /, *, origins: options.OriginsArgument, **values: object) -> int:
+    def run(file: _File, /, *, origins: options.Origins, **values: object) -> int:
         return _replay(file, handler_flags.Choice(handlers, origins, values), values)
 
     return options.with_options(run, handler_flags.flags(handlers.values(), parts), parts)
 
 
-def _delivery_options() -> Iterator[inspect.Parameter]:
+def _delivery_options() -> Iterator[options.Option]:
     """Yields the options of a watch that choose records and handle failures."""
     yield from options.declared_by(
         WatchOptions,

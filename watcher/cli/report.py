@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from watcher.aws.arns import table_name
-from watcher.cli import completers, options
+from watcher.cli import options
 from watcher.cli.history_commands import SOURCES, read_changes
 from watcher.cli.options import Values
 from watcher.cli.output import written_file
@@ -30,12 +29,11 @@ _To = Annotated[
     Opt(
         "the file to write, or to replace; - for stdout; default report.html",
         "FILE",
-        completer=completers.files,
     ),
 ]
 
 
-def report_command(line: CommandLine) -> Callable[..., int]:
+def report_command(line: CommandLine) -> options.Command:
     """Writes changes to an HTML page."""
     names = "start", "until", "only", "key", "filters", "grep", "redact", *options.AWS
     return options.with_options(

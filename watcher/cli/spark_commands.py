@@ -18,7 +18,7 @@ from watcher.aws.lease_storage import SCHEME
 from watcher.cli import handler_flags, options
 from watcher.cli.handler_flags import Choice
 from watcher.cli.options import Values
-from watcher.declared import Opt, declared
+from watcher.declared import Opt
 from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import UsageError
 from watcher.formatting import style
@@ -38,7 +38,7 @@ _Result = TypeVar("_Result")
 _REDACTING = ("archive", "mirror", "query")
 
 
-def session_options() -> list[inspect.Parameter]:
+def session_options() -> list[options.Option]:
     """Returns the options of Spark's session."""
     return list(options.declared_by(module("session").start))
 
@@ -51,7 +51,7 @@ def module(name: str) -> ModuleType:
     return importlib.import_module(f"watcher.spark.{name}")
 
 
-def _job(name: str) -> tuple[Callable[..., Any], list[inspect.Parameter]]:
+def _job(name: str) -> tuple[Callable[..., Any], list[options.Option]]:
     """Returns a job, and its command's options: its own, Spark's and AWS's."""
     function: Callable[..., Any] = getattr(module("jobs"), name)
     names = ("redact", *options.AWS) if name in _REDACTING else options.AWS
@@ -92,7 +92,7 @@ def _ended(totals: JobTotals, *, once: bool, goes_on: bool) -> int:
     return status or int(once and totals.unhandled > 0)
 
 
-def archive_command(line: CommandLine) -> Callable[..., int]:
+def archive_command(line: CommandLine) -> options.Command:
     """Appends every change to files, until stopped or with `--no-follow` up to now."""
     function, parts = _job("archive")
 
@@ -111,7 +111,7 @@ _More = Annotated[
 ]
 
 
-def query_command(line: CommandLine) -> Callable[..., int]:
+def query_command(line: CommandLine) -> options.Command:
     """Prints the result of SQL over the view `changes`."""
     function, parts = _job("query")
 
@@ -129,7 +129,7 @@ def query_command(line: CommandLine) -> Callable[..., int]:
     return options.with_options(run, parts)
 
 
-def replicate_command(line: CommandLine) -> Callable[..., int]:
+def replicate_command(line: CommandLine) -> options.Command:
     """Keeps another table equal to the stream's, until stopped or with `--no-follow` up to now."""
     function, parts = _job("replicate")
 
@@ -141,7 +141,7 @@ def replicate_command(line: CommandLine) -> Callable[..., int]:
     return options.with_options(run, parts, options.declared_by(WatchOptions, "redact"))
 
 
-_MIRROR_ENGINE = options.option(
+_MIRROR_ENGINE = options.Option(
     "engine",
     str,
     "delta-rs",
@@ -154,7 +154,7 @@ _MIRROR_ENGINE = options.option(
 )
 
 
-def mirror_command(line: CommandLine) -> Callable[..., int]:
+def mirror_command(line: CommandLine) -> options.Command:
     """Keeps a table in a lake equal to one, until stopped or with `--no-follow` up to now."""
     if line.peek(_MIRROR_ENGINE).last == "spark":
         return _mirror_on_spark()
@@ -183,7 +183,7 @@ def mirror_command(line: CommandLine) -> Callable[..., int]:
     return options.with_options(run, options.declared_by(mirror), [_MIRROR_ENGINE], parts)
 
 
-def _mirror_on_spark() -> Callable[..., int]:
+def _mirror_on_spark() -> options.Command:
     function, parts = _job("mirror")
 
     def run(stream: options.Stream, /, **values: options.Value) -> int:
@@ -213,6 +213,7 @@ _NOT_HERE = {
     "metrics_port": "Spark has metrics of its own (spark.metrics.conf)",
 }
 
+_OF_A_WATCH = [each.name for each in options.declared_by(WatchOptions)]
 _FOR_THE_JOB = (
     *("start", "checkpoint", "on_error"),
     *("stop_timeout", "fail_on_data_loss"),
@@ -221,12 +222,12 @@ _USED = {*_FOR_THE_JOB, "follow", *options.FILTERS, "redact", *options.AWS}
 
 
 def watch_on_spark(
-    handlers: dict[str, HandlerModule], parts: Sequence[inspect.Parameter]
-) -> Callable[..., int]:
+    handlers: dict[str, HandlerModule], parts: Sequence[options.Option]
+) -> options.Command:
     """Returns the default command on Spark, with the options of the watch and of Spark."""
     parts = [*parts, *session_options()]
 
-    def run(*streams: options.Streams, origins: options.OriginsArgument, **values: object) -> int:
+    def run(*streams: options.Streams, origins: options.Origins, **values: object) -> int:
         return _watch(streams, Choice(handlers, origins, values), origins, values)
 
     return options.with_options(run, handler_flags.flags(handlers.values(), parts), parts)
@@ -272,7 +273,7 @@ def _load(choice: Choice, values: Values) -> list[Handler]:
 
 def _refuse(choice: Choice, origins: options.Origins, values: Values) -> None:
     for name in origins.typed:  # a default is not for this run in particular
-        is_unused = name in declared(WatchOptions).parameters and name not in _USED
+        is_unused = name in _OF_A_WATCH and name not in _USED
         if name in _NOT_HERE or is_unused:
             advice = _NOT_HERE.get(name, "leave --engine out")
             raise UsageError(f"not for --engine spark: {advice}", name)

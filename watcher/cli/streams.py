@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -38,7 +38,7 @@ _COLUMNS = ("TABLE", "LABEL", "ARN", "VIEW TYPE", "SHARDS")
 _Table = Annotated[str | None, Opt("only this table's streams: its name or ARN", "TABLE")]
 
 
-def streams_command(line: CommandLine) -> Callable[..., int]:
+def streams_command(line: CommandLine) -> options.Command:
     """Prints a line per stream: table, label, ARN, view type and open shards."""
     return options.with_options(_streams, options.declared_by(WatchOptions, *options.AWS))
 
@@ -143,7 +143,7 @@ _FORMS = (
 )
 
 
-def shards_command(line: CommandLine) -> Callable[..., int]:
+def shards_command(line: CommandLine) -> options.Command:
     """Shows a stream's shards, each below its parent."""
     return options.with_options(_shards, options.declared_by(WatchOptions, *options.AWS))
 

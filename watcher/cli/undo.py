@@ -7,12 +7,12 @@ import shlex
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from watcher.aws.arns import table_name
-from watcher.cli import completers, options
+from watcher.cli import options
 from watcher.cli.command_line import PROGRAM
 from watcher.declared import Opt
 from watcher.errors import StreamError, UsageError
@@ -40,7 +40,6 @@ _Sources = Annotated[
         "a stream ARN, a table ARN or a table name; before it, archives for older "
         "changes; with --apply and --revert, the plan names it",
         name="[[ARCHIVE…] STREAM]",
-        completer=completers.files,
     ),
 ]
 _Start = Annotated[
@@ -57,12 +56,10 @@ _Output = Annotated[
         choices=("text", "json"),
     ),
 ]
-_Apply = Annotated[
-    str | None, Opt("do what this plan's file says", "PLAN", completer=completers.files)
-]
+_Apply = Annotated[str | None, Opt("do what this plan's file says", "PLAN")]
 _Revert = Annotated[
     str | None,
-    Opt("plan to take back what this plan has written", "PLAN", completer=completers.files),
+    Opt("plan to take back what this plan has written", "PLAN"),
 ]
 _Plan = Annotated[
     str | None,
@@ -70,16 +67,15 @@ _Plan = Annotated[
         "the plan's new file; default undo-TABLE-TIME.jsonl, here",
         "FILE",
         name="--plan",
-        completer=completers.files,
     ),
 ]
 _Limit = Annotated[float, Opt(f"write capacity units a second; default {WRITE_LIMIT:g}", "UNITS")]
 _Force = Annotated[
-    bool, Opt("put items back, too, that were changed since; asks on the terminal", negative=())
+    bool, Opt("put items back, too, that were changed since; asks on the terminal", negative="")
 ]
 
 
-def undo_command(line: CommandLine) -> Callable[..., int]:
+def undo_command(line: CommandLine) -> options.Command:
     """Puts items back, or prints the plan."""
     names = "only", "key", "filters", "grep", "redact", *options.AWS
     parts = options.declared_by(WatchOptions, *names)
@@ -96,7 +92,7 @@ def _undo(
     write_limit: _Limit = WRITE_LIMIT,
     force_conflicts: _Force = False,
     output: _Output = "text",
-    origins: options.OriginsArgument,
+    origins: options.Origins,
     **values: options.Value,
 ) -> int:
     options.call(style.set_up, values)

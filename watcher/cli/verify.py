@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +14,7 @@ import msgspec
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
 from watcher.aws.model import WireValue
-from watcher.cli import completers, options
+from watcher.cli import options
 from watcher.cli.output import Line, status_line
 from watcher.cli.status import bar
 from watcher.declared import Opt
@@ -60,7 +60,6 @@ _Sources = Annotated[
     Opt(
         "a stream ARN, a table ARN or a table name; before it, archives for older changes",
         name="[ARCHIVE…] STREAM",
-        completer=completers.files,
     ),
 ]
 _With = Annotated[
@@ -69,7 +68,6 @@ _With = Annotated[
         "a mirror's folder, a table, a file or folder of Parquet or JSON lines",
         "COPY",
         name="--with",
-        completer=completers.files,
     ),
 ]
 _WithProfile = Annotated[str | None, Opt("the profile for another table: another account", "NAME")]
@@ -85,7 +83,7 @@ _Lag = Annotated[
 _Limit = Annotated[float | None, Opt("read units a second for each table's scan", "UNITS")]
 
 
-def verify_command(line: CommandLine) -> Callable[..., int]:
+def verify_command(line: CommandLine) -> options.Command:
     """Compares a table with a copy."""
     return options.with_options(
         _compare,

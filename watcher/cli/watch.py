@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from watcher.cli import handler_flags, options, output
 from watcher.cli.command_line import COMMANDS, PROGRAM
-from watcher.cli.options import Values, option
+from watcher.cli.options import Option, Values
 from watcher.declared import Opt
 from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import StreamError, UsageError, did_you_mean
 from watcher.formatting import style
-from watcher.options import WatchOptions
+from watcher.options import ReadOptions, WatchOptions
 from watcher.version import install
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ See every change of a DynamoDB table, live and in order. To begin with:
 _ENDS = ("until", "max_records")
 """The options that give a watch an end, beside `--no-follow`."""
 
-_ENGINE = options.option(
+_ENGINE = Option(
     "engine",
     str,
     "processes",
@@ -54,10 +54,11 @@ _ENGINE = options.option(
 )
 
 
-def every_option() -> list[inspect.Parameter]:
+def every_option() -> list[Option]:
     """Returns the options of a watch, without those of handlers."""
+    shared = [each.name for each in fields(ReadOptions)]
     return [
-        *options.declared_by(WatchOptions),
+        *sorted(options.declared_by(WatchOptions), key=lambda each: each.name in shared),
         *options.declared_by(style.set_up),
         *handler_flags.CALLS,
         LIVE,
@@ -65,7 +66,7 @@ def every_option() -> list[inspect.Parameter]:
     ]
 
 
-def watch_command(line: CommandLine) -> Callable[..., int]:
+def watch_command(line: CommandLine) -> options.Command:
     """Watches until it is stopped; the engine and the handlers found add options."""
     handlers, parts = handler_flags.find_handlers(line), every_option()
     if line.peek(_ENGINE).last == "spark":
@@ -73,7 +74,7 @@ def watch_command(line: CommandLine) -> Callable[..., int]:
 
         return watch_on_spark(handlers, parts)
 
-    def run(*streams: options.Streams, origins: options.OriginsArgument, **values: object) -> int:
+    def run(*streams: options.Streams, origins: options.Origins, **values: object) -> int:
         if not (streams or origins.typed or values["everything"]):
             sys.stderr.write(_FIRST)
             return UsageError.exit_status
@@ -165,7 +166,7 @@ def closing_line(totals: Totals) -> str:
 
 # `--live`
 
-LIVE = option(
+LIVE = Option(
     "live",
     bool,
     False,
@@ -173,7 +174,7 @@ LIVE = option(
         "an interactive full-screen view (UI): follow and pause, search, differences, an "
         "item's history, shards; ? shows its keys",
         group="output",
-        negative=(),
+        negative="",
     ),
 )
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from inspect import Parameter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,8 +14,9 @@ import pytest
 from tests.simulator import Simulator
 from watcher.cli import main
 from watcher.cli.command_line import CommandLine, command_line, parameters
+from watcher.cli.completion import complete_value
 from watcher.cli.invocation import Invocation
-from watcher.cli.options import declaration, flags_of, names_of, negatives_of
+from watcher.cli.options import REQUIRED
 from watcher.errors import UsageError
 from watcher.records.record import Record
 
@@ -175,13 +175,13 @@ def test_an_option_that_has_to_be_given_is_named() -> None:
 def test_options_that_a_line_does_not_give_have_their_declared_values(name: str) -> None:
     declared = parameters(CommandLine(name))
     words = [
-        "x" if each.kind is not each.KEYWORD_ONLY else f"{flags_of(each)[0]}=x"
+        "x" if each.is_operand else f"{each.flags[0]}=x"
         for each in declared
-        if each.default is each.empty
+        if each.default is REQUIRED
     ]
     read = Invocation(CommandLine(name, [*words, "--verbose"])).values
-    expected = {each.name: each.default for each in declared if each.kind is each.KEYWORD_ONLY}
-    expected = {name: value for name, value in expected.items() if value is not Parameter.empty}
+    options = [each for each in declared if not each.is_operand and each.default is not REQUIRED]
+    expected = {each.name: each.default for each in options}
     assert read.items() >= (expected | {"verbose": True}).items()
 
 
@@ -192,7 +192,7 @@ def test_one_word_too_many_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_value_that_a_tab_offers_is_one_that_the_option_takes() -> None:
     offered = 0
-    options = {flags_of(each)[0]: declaration(each) for each in parameters(CommandLine("watch"))}
+    options = {each.flags[0]: each for each in parameters(CommandLine("watch"))}
     for name in (
         "--from",
         "--only",
@@ -202,8 +202,7 @@ def test_every_value_that_a_tab_offers_is_one_that_the_option_takes() -> None:
         "--log-format",
         "--output",
     ):
-        declared = options[name]
-        for value in declared.completer("") if declared.completer else declared.choices or ():
+        for value in complete_value(options[name], ""):
             word = value + {"retry:": "3", "dead-letter:": "x"}.get(value, "")
             assert Invocation(CommandLine("watch", ["orders", name, word]))
             offered += 1
@@ -213,7 +212,7 @@ def test_every_value_that_a_tab_offers_is_one_that_the_option_takes() -> None:
 def test_no_two_options_of_a_command_have_a_name_together() -> None:
     for name in ("watch", "streams", "shards", "report", "replay", "demo"):
         known = parameters(CommandLine(name))
-        names = [name for each in known for name in (*names_of(each), *negatives_of(each))]
+        names = [name for each in known for name in (*each.names, *each.negatives)]
         assert len(names) == len(set(names)), name
 
 

@@ -179,8 +179,8 @@ def test_a_variable_that_resembles_an_option_is_told_and_others_are_left_alone(
     monkeypatch.setenv("WATCHER_UNRELATED", "x")
     parsed()
     assert caplog.messages == [
-        "WATCHER_REGON sets no option; did you mean WATCHER_REGION?",
-        "WATCHER_FORM sets no option; did you mean WATCHER_FROM?",
+        "WATCHER_REGON sets no option; did you mean region?",
+        "WATCHER_FORM sets no option; did you mean from?",
     ]
 
 

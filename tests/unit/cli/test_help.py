@@ -8,7 +8,6 @@ import pytest
 
 from tests.support.program import run
 from watcher.cli.command_line import COMMANDS, GROUPS, CommandLine, parameters
-from watcher.cli.options import shown_names
 
 SCREEN = {"COLUMNS": "80"}
 ON_SPARK = ("query", "archive", "replicate")
@@ -45,9 +44,9 @@ def test_each_group_fits_a_screen(topic: str) -> None:
 def test_each_option_stands_in_one_group_and_in_all() -> None:
     everything = printed("--help", "all")
     for argument in parameters(CommandLine("watch")):
-        names = ", ".join(shown_names(argument))
+        names = ", ".join(argument.shown)
         rows = [line for line in everything if line.startswith((f"  {names} ", f"  {names}\n"))]
-        assert argument.kind is not argument.KEYWORD_ONLY or len(rows) == 1, names
+        assert argument.is_operand or len(rows) == 1, names
     titles = [line.removesuffix(":") for line in everything if line and line[0] != " "]
     assert titles[1:] == [
         "See every change of a DynamoDB table, live and in order.",

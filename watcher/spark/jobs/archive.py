@@ -48,7 +48,6 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
         Opt(
             "parquet (default), json, csv, orc, or a format from --packages",
             "FORMAT",
-            completer=lambda _: ("parquet", "json", "csv", "orc"),
         ),
     ] = "parquet",
     start: Annotated[str, settings.start_option("trim-horizon")] = "trim-horizon",
