@@ -13,6 +13,7 @@ from tests.support.pulled import Pulled
 from watcher.aws.client import CallRateLimiter, StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
+from watcher.call_pool import CallPool
 from watcher.pull.backlog import BacklogReader
 from watcher.records.record import Record
 
@@ -125,7 +126,8 @@ def test_few_reads_up_to_now_are_throttled(
     simulator.write("a", 400)
     simulator.set_faults(shard_reads_per_second=1.0, max_records=2)
     clock, shares = Passing(simulator, writes=False), Shares(simulator)
-    made = BacklogReader(simulator.stream_arn, client(simulator), clock=clock)
+    calls = CallPool(threads=False)
+    made = BacklogReader(simulator.stream_arn, client(simulator), clock=clock, calls=calls)
     assert len(list(made.read())) == 400
     assert shares.throttled < 0.05
     assert clock.passed < 300, "what LATEST says is asked for by few reads"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any
@@ -11,7 +11,6 @@ import msgspec
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
-from tests.simulation.probe import probed
 from tests.simulator.service import Reply, Service
 from watcher.aws.client import WHOLE_CALL_READS, CallRateLimiter
 from watcher.aws.counters import Counters
@@ -34,7 +33,6 @@ from watcher.errors import (
     TimestampRefusedError,
     TransientError,
     UnexpectedAnswerError,
-    WatcherError,
 )
 
 _STREAMS = "DynamoDBStreams_20120810."
@@ -75,9 +73,6 @@ class SimulatedClient:
         self._listed = listed
         self._silent = silent
         self._answered_at = 0.0
-
-    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
-        return probed(self, arn, shard_ids)
 
     def renew_credentials(self) -> None:
         """Take the credentials that lie there now."""

@@ -64,16 +64,10 @@ MUTANTS = [
         "pass",
     ),
     Mutant(
-        "a hidden parent is read at once",
-        "streams/listing.py",
-        "shard.expected or listed_at - exists_since >= _UNLISTED_PARENT_SECONDS",
-        "True",
-    ),
-    Mutant(
-        "a hidden parent that answers errors counts as gone",
-        "streams/listing.py",
-        "isinstance(error, ShardNotFoundError | TrimmedDataError)",
-        "error is not None",
+        "a hidden parent counts as gone at once",
+        "streams/coordinator.py",
+        "elif listed_at >= self._unlisted_since[shard.id] + _UNLISTED_SECONDS:",
+        "elif listed_at >= self._unlisted_since[shard.id]:",
     ),
     Mutant(
         "a finished shard's children are asked for once, and no listing follows",

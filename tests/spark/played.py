@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from contextlib import nullcontext
 from datetime import datetime
 
@@ -17,7 +17,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tests.simulation.probe import probed
 from tests.support.hand_clock import HandClock
 from tests.support.wire import FIRST, created, wire
 from watcher.aws.counters import Counters
@@ -28,7 +27,6 @@ from watcher.errors import (
     TimestampRefusedError,
     TransientError,
     TrimmedDataError,
-    WatcherError,
 )
 from watcher.pull.ranges import Range
 from watcher.spark import offsets
@@ -175,9 +173,6 @@ class PlayedStream:
 
     def renew_expiring(self) -> None:
         """Nothing ends by itself here."""
-
-    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
-        return probed(self, arn, shard_ids)
 
     def renew_credentials(self) -> None:
         self.renewed += 1

@@ -10,7 +10,6 @@ pytest.importorskip("pyspark")
 
 from tests.simulator import Faults, Simulator, judge
 from tests.spark.played import ARN, EXPIRED, PlayedQuery, PlayedStream, number
-from tests.support import hanging_parents
 from tests.support.hand_clock import HandClock
 from watcher.aws.model import AfterSequence, AtTime, TrimHorizon
 from watcher.errors import CredentialsError, DataLossError, StreamError, UsageError
@@ -184,26 +183,6 @@ def test_the_same_start_asked_twice_gives_what_was_there_before(sim: Simulator) 
         if isinstance(place.position, AfterSequence):
             assert isinstance(other, AfterSequence)
             assert int(other.sequence_number) >= int(place.position.sequence_number)
-
-
-def test_a_parent_that_is_gone_since_long_is_no_loss(sim: Simulator) -> None:
-    sim.bulk(50, keys=10)
-    first = set(sim.open_shards)
-    sim.rotate("all")
-    sim.bulk(50, keys=10)
-    sim.trim(25, sorted(first)[0])
-    sim.trim(25, sorted(first)[1])
-    for shard_id in first:
-        sim.drop_shard(shard_id)
-    query = Query(sim)
-    query.offset = query.planner.initial_offset()
-    assert first < query.offset.shards.keys()
-    query.start()
-
-    query.until(50)
-
-    assert judge(sim.records[50:], query.delivered) == ALL_WELL
-    assert not first & query.offset.shards.keys(), "a later start need not ask for them again"
 
 
 def test_a_shard_that_waited_for_longer_than_the_retention_is_a_loss(sim: Simulator) -> None:
@@ -557,15 +536,3 @@ def test_a_shard_that_waited_too_long_before_a_restart_is_a_loss(
 
     with pytest.raises(DataLossError, match=f"shard {name}, unread since"):
         query.run(5)
-
-
-def test_hidden_parents_that_hang_keep_no_other_child_and_no_other_shard(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    hanging_parents.give_up_late(monkeypatch)
-    with Simulator(shards=hanging_parents.SHARDS) as sim:
-        expected = hanging_parents.hang(sim)
-        query = Query(sim)
-        query.until(len(expected), hanging_parents.READ_SECONDS)
-        stop_planners()
-        assert set(query.delivered) == expected

@@ -14,6 +14,7 @@ from tests.support.wire import FIRST
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import ShardKey, TrimHorizon
 from watcher.build import build_manager
+from watcher.call_pool import CallPool
 from watcher.delivery.handler import Handler
 from watcher.options import WatchOptions
 from watcher.pull.backlog import BacklogReader
@@ -169,7 +170,7 @@ def spark_batch(stream: PlayedStream, clock: Timeline, seconds: float = 0.0) -> 
 
 def retained(stream: PlayedStream, clock: Timeline, seconds: float = 0.0) -> Outcome:
     """The time machine's reading: all there is at once, and what has come since at the end."""
-    reading = BacklogReader(ARN, stream, clock=clock)
+    reading = BacklogReader(ARN, stream, clock=clock, calls=CallPool(threads=False))
     records = list(reading.read())
     clock.sleep(max(0.0, seconds - clock.passed))
     records += reading.read_on() if seconds else ()

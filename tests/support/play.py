@@ -7,11 +7,10 @@ script the watch is stopped; it ends by itself where it should.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from tests.simulation.probe import probed
 from tests.support.hand_clock import HandClock
 from tests.support.wire import FIRST, body
 from watcher.aws.arns import table_name, table_of
@@ -21,7 +20,7 @@ from watcher.build import build_manager
 from watcher.clock import CLOCK
 from watcher.delivery.concurrent import HandlerPool
 from watcher.delivery.handler import Handler
-from watcher.errors import ShardNotFoundError, WatcherError
+from watcher.errors import ShardNotFoundError
 from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.watch_stats import Display
 from watcher.options import WatchOptions
@@ -103,9 +102,6 @@ class PlayedService:
 
     def renew_expiring(self) -> None:
         """Nothing ends by itself here."""
-
-    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
-        return probed(self, arn, shard_ids)
 
     def renew_credentials(self) -> None:
         self.renewed += 1

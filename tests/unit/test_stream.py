@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.simulator import Simulator, judge
-from tests.support import hanging_parents
 from tests.support.hand_clock import HandClock
 from tests.support.pulled import Pulled
 from watcher import DataLossError, Stream, StreamError, UsageError, watch
@@ -458,19 +457,6 @@ def test_a_listing_that_drips_holds_no_next_up(sim: Simulator) -> None:
     assert closed and len(pull(made, len(others))) == len(others) > 0
     assert time.monotonic() - began < 8  # who waits for one that drips waits for 30 s
     made.close()
-
-
-def test_hidden_parents_that_hang_keep_no_other_child_and_no_other_shard(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    hanging_parents.give_up_late(monkeypatch)
-    with Simulator(table="orders", shards=hanging_parents.SHARDS) as sim:
-        expected = hanging_parents.hang(sim)
-        made = stream(sim)
-        began = time.monotonic()
-        assert set(pull(made, len(expected))) == expected
-        assert time.monotonic() - began < hanging_parents.READ_SECONDS, "none is given up"
-        made.close()
 
 
 def test_a_read_that_drips_keeps_no_other_shard_and_no_next() -> None:

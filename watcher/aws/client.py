@@ -9,7 +9,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ from watcher.aws.credentials import Credentials
 from watcher.aws.deadline import limit_answers, log_if_slow, with_deadline
 from watcher.aws.discovery import current_stream
 from watcher.aws.error_mapping import error_code, to_watcher_error
-from watcher.aws.fast_http import PENDING_MAX, FastClient
+from watcher.aws.fast_http import FastClient
 from watcher.aws.listings import (
     ListingProgress,
     members_required,
@@ -47,7 +47,6 @@ from watcher.aws.model import (
     StreamName,
     TrimHorizon,
 )
-from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock, no_later
 from watcher.errors import (
     ShardNotFoundError,
@@ -102,8 +101,6 @@ _SETTINGS = Config(
     parameter_validation=False,
     max_pool_connections=_CONNECTIONS,
 )
-# As many connections as botocore keeps.
-_PROBES = 10
 WHOLE_CALL_READS = 3
 """The limit of a whole call, in read timeouts: bytes may come slowly, one by one."""
 # The longest delay of botocore before its second and its third attempt.
@@ -125,9 +122,7 @@ class StreamsClient:
         credentials: Credentials | None = None,
         *,
         read_seconds: float | None = None,
-        pending_max: int = PENDING_MAX,
     ) -> None:
-        """Up to `pending_max` answers to `prefetch_records` may wait to be taken."""
         self._attempts = attempts
         self._read_seconds = read_seconds or deadline.READ_SECONDS
         self.counters = Counters()
@@ -151,7 +146,6 @@ class StreamsClient:
             self.api,
             bounded=self._bounded,
             whole_call_reads=WHOLE_CALL_READS,
-            pending_max=pending_max,
         )
         self._opened: list[Client | FastClient] = [self.api, self._fast]
         self._limiter = call_limiter_for(self.api.meta.endpoint_url)
@@ -313,23 +307,6 @@ class StreamsClient:
                 raise TimestampRefusedError(str(error)) from error
             raise
         return answer["ShardIterator"], no_later(service_time(answer), time.time())
-
-    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
-        """Returns the error of `get_iterator`, or None, for each shard at its trim horizon.
-
-        The calls run in parallel.
-        """
-
-        def error_of(name: str) -> WatcherError | None:
-            try:
-                self.get_iterator(arn, name, TrimHorizon())
-            except WatcherError as error:
-                return error
-            return None
-
-        with contextlib.closing(CallPool(most=_PROBES)) as calls:
-            answers = calls.start([partial(error_of, name) for name in shard_ids])
-            return {name: each.result() for name, each in zip(shard_ids, answers, strict=True)}
 
     def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         """Returns the body of one GetRecords answer, for `page.decode` and `page.records`.

@@ -9,7 +9,6 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.counters import Counters
 from watcher.aws.credentials import Credentials
 from watcher.aws.discovery import WantedStreams, is_glob
-from watcher.aws.fast_http import PENDING_MAX
 from watcher.aws.model import StreamName
 from watcher.aws.retry import retry_at_start
 from watcher.errors import ServiceError, StreamError
@@ -83,17 +82,12 @@ def for_worker(
     connection: AwsConfig,
     arn: str,
     credentials: Credentials | None = None,
-    *,
-    pending_max: int = PENDING_MAX,
 ) -> StreamsClient:
     """Returns a client for reading shards, without retries: the shard's reader retries.
 
-    `credentials` are another process's, to be used instead of the program's own. For `pending_max`
-    see `StreamsClient`.
+    `credentials` are another process's, to be used instead of the program's own.
     """
-    streams = StreamsClient(
-        connection, region_in(arn), attempts=1, credentials=credentials, pending_max=pending_max
-    )
+    streams = StreamsClient(connection, region_in(arn), attempts=1, credentials=credentials)
     streams.use_fast_path(arn)
     return streams
 

@@ -47,7 +47,7 @@ _FIRST_ERROR = 300  # as in botocore
 _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
 _SHOWN_BYTES = 100
 _READ_BYTES = 5000
-PENDING_MAX = 4
+_PENDING_MAX = 4
 """The number of answers that may wait to be taken, with up to a megabyte each."""
 
 _OutputShape: TypeAlias = Any
@@ -128,13 +128,11 @@ class FastClient:
         *,
         bounded: Callable[[Operation], Operation],
         whole_call_reads: int,
-        pending_max: int = PENDING_MAX,
     ) -> None:
         self._session = session
         self._client = client
         self._bounded = bounded
         self._whole_call_reads = whole_call_reads
-        self._pending_max = pending_max
         self._parser = RawPages().create_parser("json")
         self.ca_file: str = ca_file(session) or str(get_cert_path(True))
         self._connections: dict[str, HTTPConnections] = {}
@@ -181,7 +179,7 @@ class FastClient:
         """
         try:
             call = self._known_call("GetRecords", query)
-            if call is None or not call.http.usable or len(self._pending) >= self._pending_max:
+            if call is None or not call.http.usable or len(self._pending) >= _PENDING_MAX:
                 return None
             pending = call.http.post(*self._signed(call, query))
         except (OSError, boto.BotoCoreError, CredentialsError):  # the read will raise it again

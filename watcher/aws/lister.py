@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from concurrent import futures
 from concurrent.futures import Future
 from functools import partial
@@ -10,19 +10,17 @@ from typing import Any, TypeVar
 
 from watcher.aws.model import ForwardingService, Listing, Service, Shard
 from watcher.call_pool import CallPool
-from watcher.errors import NoAnswerYetError, WatcherError
+from watcher.errors import NoAnswerYetError
 
 _Question = tuple[str, ...]
 _Answer = TypeVar("_Answer")
 
 # Listings share DescribeStream's limit, and one that hangs delays no other.
 LISTINGS_AT_ONCE = 4
-# Probes have no common limit, and dozens may hang.
-PROBES_AT_ONCE = 64
 
 
 class Lister(ForwardingService):
-    """Answers listings, children, latest_stream and probes on a later call, in the loop's thread.
+    """Answers listings, children and latest_stream on a later call, in the loop's thread.
 
     Until then these raise NoAnswerYetError; with `patience`, only after waiting that many seconds
     for a new question. Other calls go to the service directly. `on_answer` is called for each new
@@ -41,7 +39,6 @@ class Lister(ForwardingService):
         self._patience = patience
         self._listings = CallPool(most=LISTINGS_AT_ONCE)
         self._children = CallPool(most=LISTINGS_AT_ONCE)
-        self._probes = CallPool(most=PROBES_AT_ONCE)
         self._asked: dict[_Question, Future[Any]] = {}
 
     def list_shards(self, arn: str) -> Listing:
@@ -59,31 +56,15 @@ class Lister(ForwardingService):
         call = partial(self._service.latest_stream, table)
         return self._answer(self._listings, ("latest", table), call)
 
-    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
-        """See `Service`; returns only the shards answered by now."""
-        calls: dict[_Question, Callable[[], object]] = {
-            ("probe", arn, each): partial(self._service.probe, arn, [each]) for each in shard_ids
-        }
-        self._ask(self._probes, calls)
-        found = [self._asked.pop(each) for each in calls if self._asked[each].done()]
-        if not found:
-            raise NoAnswerYetError("the service has not answered yet")
-        return {name: error for each in found for name, error in each.result().items()}
-
     def _answer(self, pool: CallPool, question: _Question, call: Callable[[], _Answer]) -> _Answer:
-        self._ask(pool, {question: call})
+        if question not in self._asked:
+            (asked,) = pool.start([call], few=0)
+            self._asked[question] = asked
+            on_answer = self._on_answer
+            asked.add_done_callback(lambda _: on_answer())
+            if self._patience:
+                futures.wait([asked], self._patience)
         if not self._asked[question].done():
             raise NoAnswerYetError("the service has not answered yet")
         answer: _Answer = self._asked.pop(question).result()
         return answer
-
-    def _ask(self, pool: CallPool, calls: Mapping[_Question, Callable[[], object]]) -> None:
-        """Asks the questions that are neither answered nor being asked; waits for new ones."""
-        new = [question for question in calls if question not in self._asked]
-        asked = pool.start([calls[question] for question in new], few=0)
-        self._asked |= zip(new, asked, strict=True)
-        on_answer = self._on_answer
-        for each in asked:
-            each.add_done_callback(lambda _: on_answer())
-        if self._patience:
-            futures.wait(asked, self._patience)

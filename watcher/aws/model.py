@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -11,7 +11,6 @@ import msgspec
 
 from watcher.aws.arns import table_name
 from watcher.aws.counters import Counters
-from watcher.errors import WatcherError
 
 _OPENED = re.compile(r"shardId-(\d{20})-")
 
@@ -161,9 +160,6 @@ class Service(Protocol):
     def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         """Returns an iterator at a position of a shard, and the service's time."""
 
-    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
-        """Returns the error of `get_iterator`, or None, for each shard at its trim horizon."""
-
     def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         """Returns the body of one GetRecords answer, with at most `limit` records."""
 
@@ -205,10 +201,6 @@ class ForwardingService:
     def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         """See `Service`."""
         return self._service.get_iterator(arn, shard_id, position)
-
-    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
-        """See `Service`."""
-        return self._service.probe(arn, shard_ids)
 
     def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         """See `Service`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent import futures
 from datetime import UTC, datetime
 
@@ -26,17 +26,10 @@ from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses, held_since
 from watcher.streams.messages import PageFilter
 
-_BACKLOG_CLIENTS = 8
-"""The connections that read a backlog: one core decodes the pages, so more are no faster …"""
-_SHARDS_PER_BACKLOG_CLIENT = 64
-"""… unless most shards are idle: one more connection for each 64 …"""
-_BACKLOG_CLIENTS_MAX = 16
-"""… up to 16."""
-BACKLOG_TURN_SHARDS = 16
-"""The largest number of idle shards that one thread reads side by side.
-
-With more, the first answers wait too long to tell that a shard is read up to now.
-"""
+_READS_AT_ONCE = 32
+"""The largest number of reads side by side …"""
+_PAGES_AT_ONCE = 8
+"""… and of those that are likely to return records, each of which takes memory for a page."""
 _BACKLOG_WAIT_SECONDS = 0.1
 """The longest wait for an answer while no read is due."""
 _LEAST_BACKLOG_WAIT_SECONDS = 0.01
@@ -49,11 +42,10 @@ class BacklogReader:
     A token as `start` means all records behind its positions. `read_on` then reads the later ones.
 
     The changes of an item come in order, page by page, but shards are not merged by time, for which
-    each would have to wait for the slowest. `clients` makes the given number of services, one for
-    each thread; memory holds a page for each. Records that the `page_filter` rejects may be left
-    out. With `strict`, records that are lost before they can be read raise DataLossError; else the
-    loss is logged as a warning, and added to `losses`. `listing_service` makes the calls that must
-    not delay reads. Raises StreamError.
+    each would have to wait for the slowest. Memory holds few pages. Records that the `page_filter`
+    rejects may be left out. With `strict`, records that are lost before they can be read raise
+    DataLossError; else the loss is logged as a warning, and added to `losses`. `listing_service`
+    makes the calls that must not delay reads. Raises StreamError.
     """
 
     def __init__(
@@ -62,11 +54,11 @@ class BacklogReader:
         service: Service,
         start: datetime | Token | None = None,
         *,
-        clients: Callable[[int], Sequence[Service]] | None = None,
         strict: bool = False,
         page_filter: PageFilter | None = None,
         clock: Clock = CLOCK,
         listing_service: Service | None = None,
+        calls: CallPool | None = None,
     ) -> None:
         self._arn = arn
         self._service = service
@@ -75,11 +67,9 @@ class BacklogReader:
         self._clock = clock
         self._losses = Losses(is_error=strict, clock=clock)
         self.losses = self._losses.lines
-        self._calls = CallPool()
-        self._new_clients = clients
-        self._clients: Sequence[Service] = []
-        self._waiting: dict[int, DueQueue[PooledShard]] = {}
-        """The shards that wait for their next read, by the client that makes it."""
+        self._calls = calls or CallPool()
+        self._waiting = DueQueue[PooledShard](clock)
+        """The shards that wait for their next read."""
         begin: Position | Token = TrimHorizon()
         if start is not None:
             begin = start if isinstance(start, Token) else AtTime(start.astimezone(UTC))
@@ -115,11 +105,10 @@ class BacklogReader:
         try:
             while True:
                 for shard in pool.refresh():
-                    self._wait_for_turn(shard)
-                # With one client, nothing goes on beside its reads.
-                pool.start_turns(self._take_due(), inline=1 if len(self._clients) == 1 else 0)
+                    self._waiting.put(shard, 0.0)
+                # The read of the only shard needs no thread.
+                pool.start_reads(self._take_due(), inline=1 if len(pool.shards) == 1 else 0)
                 is_idle = not pool.reading
-                # Takes the first turns' answers: a slow one delays no shard of another turn.
                 answered = pool.collect(
                     pool.reading.values(), self._wait_seconds(), return_when=futures.FIRST_COMPLETED
                 )
@@ -131,7 +120,7 @@ class BacklogReader:
                     if shard.has_ended:
                         pool.finish(shard)
                     else:
-                        self._wait_for_turn(shard)
+                        self._waiting.put(shard, shard.due_at - self._clock.monotonic())
                 if pool.confirm_caught_up():
                     return pool.coordinator.log_left_open()
                 if is_idle:
@@ -149,7 +138,7 @@ class BacklogReader:
             for shard in self._pool.coordinator.lineage.shards.values()
         ]
         self._pool = self._new_pool(Latest(), resumed)
-        self._waiting.clear()
+        self._waiting = DueQueue(self._clock)
         return self.read()
 
     def _new_pool(
@@ -164,43 +153,20 @@ class BacklogReader:
             calls=self._calls,
             clock=self._clock,
             options=self._options,
-            clients=self._connect,
         )
         pool.listing_service = self._listing_service
         return pool
 
-    def _connect(self, shards: int) -> Sequence[Service]:
-        """Returns the services that read, made once, for up to `shards` shards."""
-        if not self._clients:
-            many = min(shards // _SHARDS_PER_BACKLOG_CLIENT, _BACKLOG_CLIENTS_MAX)
-            count = max(1, min(max(_BACKLOG_CLIENTS, many), shards))
-            make = self._new_clients
-            self._clients = [self._service] if make is None else make(count)
-        return self._clients
-
-    def _wait_for_turn(self, shard: PooledShard) -> None:
-        """Has a shard wait until its next read is due."""
-        queue = self._waiting.setdefault(shard.client, DueQueue(self._clock))
-        queue.put(shard, shard.due_at - self._clock.monotonic())
-
-    def _take_due(self) -> list[list[PooledShard]]:
-        """Returns some shards for each idle client: those that have waited longest."""
-        return [self._take_turn(queue) for queue in self._idle_queues() if queue.due_in <= 0]
-
-    def _take_turn(self, queue: DueQueue[PooledShard]) -> list[PooledShard]:
-        """Returns shards for one turn of a client; at most one is likely to have records."""
-        turn = [queue.pop()]
-        while turn[-1].reader.was_empty and len(turn) < BACKLOG_TURN_SHARDS and queue.due_in <= 0:
-            turn.append(queue.pop())
-        return turn
-
-    def _idle_queues(self) -> list[DueQueue[PooledShard]]:
-        """Returns the queues of the clients that have no read under way."""
-        busy = {shard.client for shard in self._pool.reading.values()}
-        return [queue for client, queue in self._waiting.items() if client not in busy]
+    def _take_due(self) -> list[PooledShard]:
+        """Returns the shards that are due, as many as may be read beside the others."""
+        reading = self._pool.reading.values()
+        pages = _PAGES_AT_ONCE - sum(not each.reader.was_empty for each in reading)
+        due: list[PooledShard] = []
+        while pages > 0 and len(reading) + len(due) < _READS_AT_ONCE and self._waiting.due_in <= 0:
+            due.append(self._waiting.pop())
+            pages -= not due[-1].reader.was_empty
+        return due
 
     def _wait_seconds(self) -> float:
         """Returns the seconds until a shard is due; a listing may be due sooner."""
-        longest = _BACKLOG_WAIT_SECONDS
-        due_in = min((queue.due_in for queue in self._idle_queues()), default=longest)
-        return min(max(due_in, _LEAST_BACKLOG_WAIT_SECONDS), longest)
+        return min(max(self._waiting.due_in, _LEAST_BACKLOG_WAIT_SECONDS), _BACKLOG_WAIT_SECONDS)

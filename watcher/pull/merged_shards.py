@@ -317,13 +317,6 @@ class MergedShards:
         return buffer.created_at(buffer.taken)
 
     @property
-    def is_ready(self) -> bool:
-        """True if `poll` returns a time without a read."""
-        if self._items is None:
-            return bool(self._heap)
-        return bool(self._heap) and (self._changes_left > 0 or not self._awaits_items)
-
-    @property
     def allowed_in(self) -> float:
         """Seconds until the service allows a read of a shard that may have more; infinite: none."""
         shards = self._pool.shards.values()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from operator import attrgetter, itemgetter, methodcaller
+from operator import itemgetter, methodcaller
 
 from watcher.aws.lister import Lister
 from watcher.aws.model import CachedListing, Latest, Position, Service
@@ -29,7 +29,6 @@ _STEP_SECONDS = 0.05
 
 StartPosition = Position | Token
 _time = itemgetter(0)
-_error = attrgetter("error")
 
 
 class MergedStreams:
@@ -99,22 +98,13 @@ class MergedStreams:
 
         Raises StreamError where no stream can be read.
         """
-        if (reader := self._next_ready()) is not None:
-            return reader.pop()
+        if (record := self.pop_buffered(is_poll_due=lambda: True)) is not None:
+            return record
         for at_once in self._polls():
-            if ready := self.poll(at_once=at_once):
-                return min(ready, key=_time)[1].pop()
+            self.poll(at_once=at_once)
+            if (record := self.pop_buffered(is_poll_due=lambda: False)) is not None:
+                return record
         return None
-
-    def _next_ready(self) -> MergedShards | None:
-        """Returns the reader of the next record; None if a stream has to be polled first."""
-        if (only := self._only) is not None:
-            return only if only.is_ready else None
-        ready = [each for each in self.started.values() if each.is_ready]
-        if len(ready) < len(self._services):
-            return None
-        has_errors = any(map(_error, self._retries.values()))
-        return None if has_errors else min(ready, key=attrgetter("next_at"))
 
     @property
     def _only(self) -> MergedShards | None:
@@ -137,15 +127,12 @@ class MergedStreams:
     def _allowed_in(self) -> float:
         return min(each.allowed_in for each in self.started.values())
 
-    def poll(self, *, at_once: bool = False) -> list[tuple[float, MergedShards]]:
-        """Returns the readers with a next record, and its time; all read side by side."""
+    def poll(self, *, at_once: bool = False) -> None:
+        """Looks for records of all streams, which are read side by side."""
         if len(self._services) > 1:
-            for arn in self._services:
-                self.attempt(arn, methodcaller("start_reads", at_once=at_once))
-        poll = methodcaller("poll", at_once=at_once)
-        times = {arn: self.attempt(arn, poll) for arn in self._services}
+            self._attempt_all(methodcaller("start_reads", at_once=at_once))
+        self._attempt_all(methodcaller("poll", at_once=at_once))
         self._raise_if_all_fail()
-        return [(time, self.started[arn]) for arn, time in times.items() if time is not None]
 
     def pop_buffered(self, *, is_poll_due: Callable[[], bool]) -> Record | None:
         """Returns the next buffered record.
@@ -179,27 +166,29 @@ class MergedStreams:
 
     def read_all(self) -> None:
         """Reads each shard without buffered records once; see `MergedShards`."""
-        for arn in self._services:
-            self.attempt(arn, methodcaller("read_all"))
+        self._attempt_all(methodcaller("read_all"))
 
-    def attempt(self, arn: str, step: Callable[[MergedShards], float | None]) -> float | None:
+    def _attempt_all(self, step: Callable[[MergedShards], object]) -> None:
+        for arn in self._services:
+            self.attempt(arn, step)
+
+    def attempt(self, arn: str, step: Callable[[MergedShards], object]) -> None:
         """Makes a step of a stream, started if need be; an error pauses this stream alone."""
         if self._retries[arn].is_paused:
-            return None
+            return
         try:
             if arn not in self.started:
                 self.started[arn] = self._new_reader(self._listed(arn), arn, self.starts[arn])
-            result = step(self.started[arn])
+            step(self.started[arn])
         except NoAnswerYetError:
-            return None
+            return
         except StreamError as error:
             if len(self._services) == 1:
                 raise
             self._retries[arn].on_error(arn, error)
             self._keep_latest(arn)
-            return None
-        self._retries[arn].on_success(arn)
-        return result
+        else:
+            self._retries[arn].on_success(arn)
 
     def _listed(self, arn: str) -> Service:
         """Returns the service of a stream that is about to start.

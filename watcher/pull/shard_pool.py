@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from functools import partial
@@ -14,14 +14,13 @@ from watcher.aws.model import Latest, Listing, Position, Service
 from watcher.aws.retry import first_listing
 from watcher.call_pool import CallPool
 from watcher.clock import Clock
-from watcher.errors import StreamError
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token
 from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.messages import DecodedPage, Message, Page, PageFilter, make_page
-from watcher.streams.read_rate import FULL_BYTES, AdaptiveRateLimit
+from watcher.streams.read_rate import AdaptiveRateLimit
 from watcher.streams.shard_reader import ShardReader
 
 _BUSY_SECONDS = 60.0
@@ -55,8 +54,6 @@ class PooledShard(msgspec.Struct, eq=False):
 
     tracked: TrackedShard
     reader: ShardReader
-    client: int
-    """The index of its service among the pool's."""
     due_at: float = 0.0
     """The time of its next read while no caller waits."""
     soonest_at: float = 0.0
@@ -65,7 +62,7 @@ class PooledShard(msgspec.Struct, eq=False):
     """The time before which the service throttles its reads; see `read_rate`."""
     busy_until: float = 0.0
     """The time until which more records are likely."""
-    read: Future[dict[str, list[Message] | StreamError]] | None = None
+    read: Future[list[Message]] | None = None
     """The read that is under way, or has just ended."""
     started_at: float = 0.0
     """The start time of that read."""
@@ -104,8 +101,7 @@ class ShardPool:
     which due shards are read, and when their records are given out: `MergedShards` merges them,
     `BacklogReader` yields page by page.
 
-    The constructor makes the first listing. `clients` makes the services for a number of shards,
-    each for one call at a time; without it, `service` makes all calls. Raises StreamError.
+    The constructor makes the first listing. Raises StreamError.
     """
 
     def __init__(
@@ -119,7 +115,6 @@ class ShardPool:
         calls: CallPool,
         clock: Clock,
         options: PullOptions = DEFAULTS,
-        clients: Callable[[int], Sequence[Service]] | None = None,
     ) -> None:
         self.shards: dict[str, PooledShard] = {}
         """The shards that are being read, by their ids."""
@@ -141,12 +136,11 @@ class ShardPool:
         self._calls = calls
         self._clock = clock
         self._options = options
-        self._opened = 0
         listing = first_listing(service, arn)
         self.restarts_snapshot = losses.restarts_snapshot(options.on_stale, "token", token, listing)
         """True if a table's items have to come again: the token is too old."""
         self.coordinator.start(listing)
-        self._clients = [service] if clients is None else clients(len(self.listing.shards))
+        self._service = service
 
     @property
     def listing(self) -> Listing:
@@ -173,10 +167,8 @@ class ShardPool:
                 shard.reader.closed = coordinator.is_closed(shard.tracked.id)
         opened = []
         for tracked in coordinator.take_ready():
-            self._opened += 1
-            client = self._opened % len(self._clients)
             reader = self._new_reader(tracked, tracked.position)
-            shard = self.shards[tracked.id] = PooledShard(tracked, reader, client)
+            shard = self.shards[tracked.id] = PooledShard(tracked, reader)
             opened.append(shard)
         return opened
 
@@ -206,23 +198,10 @@ class ShardPool:
 
     def start_reads(self, shards: Sequence[PooledShard], *, inline: int = 0) -> None:
         """Starts a read of each of these shards; up to `inline` of them in this thread."""
-        self.start_turns([[shard] for shard in shards], inline=inline)
-
-    def start_turns(self, turns: Sequence[Sequence[PooledShard]], *, inline: int = 0) -> None:
-        """Starts these turns, each of which reads some shards of one client in one thread."""
-        attempts = [
-            partial(
-                read_together,
-                [shard.reader for shard in turn],
-                self._clients[turn[0].client],
-            )
-            for turn in turns
-        ]
-        reads = self._calls.start(attempts, inline)
-        for turn, read in zip(turns, reads, strict=True):
-            for shard in turn:
-                shard.read, shard.started_at = read, self._clock.monotonic()
-                self.reading[shard.tracked.id] = shard
+        attempts = [partial(shard.reader.attempt, self._service) for shard in shards]
+        for shard, read in zip(shards, self._calls.start(attempts, inline), strict=True):
+            shard.read, shard.started_at = read, self._clock.monotonic()
+            self.reading[shard.tracked.id] = shard
 
     def collect(
         self,
@@ -232,7 +211,7 @@ class ShardPool:
     ) -> Iterator[tuple[PooledShard, list[Page]]]:
         """Yields the shards whose reads end within `seconds`, with their pages.
 
-        A shard that its turn has left out is due as before. Raises StreamError, DataLossError.
+        Raises StreamError, DataLossError.
         """
         awaited = [(shard, shard.read) for shard in shards if shard.read is not None]
         reads = {read for _, read in awaited}
@@ -241,10 +220,7 @@ class ShardPool:
             if read in done:
                 shard.read = None
                 del self.reading[shard.tracked.id]
-                messages = read.result().get(shard.tracked.id)
-                if isinstance(messages, StreamError):
-                    raise messages
-                yield shard, [] if messages is None else self._on_messages(shard, messages)
+                yield shard, self._on_messages(shard, read.result())
 
     def _on_messages(self, shard: PooledShard, messages: list[Message]) -> list[Page]:
         pages: list[Page] = []
@@ -301,27 +277,3 @@ class ShardPool:
         del self.shards[shard.tracked.id]
         if shard.tracked.status is not ShardStatus.LEFT_OPEN:  # a shard left open has no children
             self.coordinator.finish(shard.tracked)
-
-
-def read_together(
-    readers: Sequence[ShardReader], service: Service
-) -> dict[str, list[Message] | StreamError]:
-    """Makes one attempt to read each shard; returns its messages, or its error, by its id.
-
-    Shards whose last page was empty are requested before the first answer is awaited: the service
-    works on them side by side, and one thread waits for all. After half a megabyte of pages it
-    leaves out the others, whose answers wait for their next attempt: memory holds few pages.
-    """
-    for reader in readers[1:]:
-        reader.send_ahead(service)
-    found: dict[str, list[Message] | StreamError] = {}
-    size = 0
-    for reader in readers:
-        try:
-            found[reader.shard_id] = messages = reader.attempt(service)
-            size += sum(len(message.body) for message in messages if isinstance(message, Page))
-        except StreamError as error:
-            found[reader.shard_id] = error
-        if size >= FULL_BYTES:
-            break
-    return found

@@ -15,7 +15,15 @@ from enum import Enum
 
 import msgspec
 
-from watcher.aws.model import CLOCKS_APART, Listing, Position, Service, Shard, TrimHorizon
+from watcher.aws.model import (
+    CLOCKS_APART,
+    Listing,
+    Position,
+    Service,
+    Shard,
+    TrimHorizon,
+    opened_at,
+)
 from watcher.clock import Clock, no_later
 from watcher.errors import (
     CredentialsError,
@@ -31,7 +39,7 @@ from watcher.errors import (
 from watcher.retry import worth_logging
 from watcher.streams.end_detector import left_open_text
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
-from watcher.streams.listing import ListingSchedule, UnlistedParents, is_young
+from watcher.streams.listing import ListingSchedule, is_young
 from watcher.streams.losses import Losses
 from watcher.streams.messages import (
     ErrorKind,
@@ -49,6 +57,8 @@ from watcher.streams.timing import TIMING
 
 _READ_AGAIN_SECONDS = 1.0
 """The delay before a new reader of a shard whose reader ended too early."""
+_UNLISTED_SECONDS = 60.0
+"""The time after which listings show each shard that is there."""
 _POLL_IDLE_SECONDS = 30.0
 """The shortest time between two polls of all idle shards because of another's records."""
 
@@ -60,7 +70,6 @@ class Call(Enum):
 
     LISTING = "the whole listing of the stream"
     CHILDREN = "the children of a finished shard"
-    PROBE = "which of the shards that no listing shows exist"
 
 
 class ShardEnd(Enum):
@@ -140,7 +149,8 @@ class Coordinator:
         finished = (each for each in resumed_shards if each.status is ShardStatus.FINISHED)
         self._finished_at = {shard.id: clock.monotonic() for shard in finished}
         """A (monotonic) time by which each of these finished shards without a child had ended."""
-        self._unlisted = UnlistedParents(arn, clock)
+        self._unlisted_since = dict[str, float]()
+        """The (monotonic) time of the first listing that lacks each of these parents."""
         # The first listing has succeeded: the engine raises its errors.
         self._listing_errors = PersistentErrors(clock, has_worked=True)
         self._ready = dict[str, TrackedShard]()
@@ -173,9 +183,7 @@ class Coordinator:
         """Seconds until `refresh` makes a call; infinite: only an answer can bring one."""
         if self._childless and Call.CHILDREN not in pending:
             return 0.0
-        listing = math.inf if Call.LISTING in pending else self.schedule.due_in
-        probe = math.inf if Call.PROBE in pending else self._unlisted.due_in
-        return max(0.0, min(listing, probe))
+        return math.inf if Call.LISTING in pending else max(0.0, self.schedule.due_in)
 
     def refresh(self, service: Service) -> set[Call]:
         """Makes the calls that are due.
@@ -185,13 +193,11 @@ class Coordinator:
         """
         pending = set[Call]()
         while (call := self._next_call(pending)) is not None:
-            make = {
-                Call.LISTING: self._list_shards,
-                Call.CHILDREN: self._list_children,
-                Call.PROBE: self._probe_parents,
-            }[call]
             try:
-                make(service)
+                if call is Call.CHILDREN:
+                    self._list_children(service)
+                else:
+                    self._list_shards(service)
             except NoAnswerYetError:
                 pending.add(call)
         return pending
@@ -206,8 +212,6 @@ class Coordinator:
         may_list = Call.LISTING not in pending
         if may_list and self.schedule.should_list(self._could_learn_from_a_listing):
             return Call.LISTING
-        if Call.PROBE not in pending and self._unlisted.to_probe():
-            return Call.PROBE
         return None
 
     def _could_learn_from_a_listing(self) -> bool:
@@ -215,8 +219,9 @@ class Coordinator:
         shards = self.lineage.shards.values()
         reading = [each for each in shards if each.status is ShardStatus.RUNNING]
         reading += self.lineage.ready()  # between a shard's end and its child's start
-        are_awaited = len(self._unlisted) > 0 or self.schedule.may_child_come()
-        return are_awaited or not reading or not all(self.is_closed(each.id) for each in reading)
+        if self.schedule.may_child_come() or not reading:
+            return True
+        return not all(self.is_closed(each.id) for each in reading)
 
     def _list_shards(self, service: Service) -> None:
         if self._listing_asked_at is None:
@@ -242,22 +247,8 @@ class Coordinator:
             children, asked_at = [], self.listing.time
         self._children_listed(shard_id, children, asked_at)
 
-    def _probe_parents(self, service: Service) -> None:
-        """Looks which of the shards that no listing shows exist."""
-        shard_ids = self._unlisted.to_probe()
-        self._unlisted.on_probe(shard_ids)
-        try:
-            answers = service.probe(self.arn, shard_ids)
-        except (ServiceError, StreamError) as error:
-            self._on_refusal(error, service)
-            return
-        if self._unlisted.on_answers(answers):
-            self._find_ready()
-        elif not self.schedule.failures:
-            self.schedule.want_in(TIMING.late_child_seconds_max)
-
     def _on_refusal(self, error: WatcherError, service: Service) -> None:
-        """Handles a refused listing or probe. Raises it once it has lasted, or no retry helps."""
+        """Handles a refused listing. Raises it once it has lasted, or no retry helps."""
         if isinstance(error, StreamGoneError):
             # The shards' readers detect their own losses, but not those of unlisted children.
             if not self.has_ended:
@@ -337,9 +328,26 @@ class Coordinator:
                     logger.warning(f"Shard {name}: {text}", extra=self.about(known[name]))
 
     def _find_ready(self) -> None:
-        """Finds the shards that may be read, among all."""
-        ready = self._unlisted.readable(self.lineage.ready(), self.schedule.listed_at)
-        self._ready = {shard.id: shard for shard in ready}
+        """Finds the shards that may be read, among all.
+
+        A parent that only its child names has to be listed first, as its own parent may have to be
+        read before it. It is gone if its child is old, or if no listing shows it for a minute.
+        """
+        listed_at, since = self.schedule.listed_at, self._unlisted_since
+        now = min(self.listing.time, datetime.fromtimestamp(self._clock.time(), UTC))
+        unlisted = [shard for shard in self.lineage.ready() if not shard.expected]
+        self._unlisted_since = {each.id: since.get(each.id, listed_at) for each in unlisted}
+        for shard in unlisted:
+            opened = [opened_at(each.id) or now for each in self.lineage.children(shard.id)]
+            if min(opened, default=now) < now - timedelta(seconds=_UNLISTED_SECONDS):
+                shard.finish()
+            elif listed_at >= self._unlisted_since[shard.id] + _UNLISTED_SECONDS:
+                shard.finish()
+                text = "only its child names it, and no listing shows it: it counts as gone"
+                logger.warning(f"Shard {shard.id}: {text}", extra=self.about(shard))
+            else:
+                self.schedule.want_in(TIMING.late_child_seconds_max)
+        self._ready = {shard.id: shard for shard in self.lineage.ready() if shard.expected}
 
     def _has_closed_since(self, shard: TrackedShard) -> bool:
         """True for a shard that was left open, and whose end has to be read now."""

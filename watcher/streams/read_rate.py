@@ -174,16 +174,8 @@ class PageFetcher:
         Only where the rate limit allows that read at once. `fetch` returns the answer, or drops it
         for another iterator.
         """
-        if self._prefetches and len(body) >= FULL_BYTES:
+        if self._prefetches and len(body) >= FULL_BYTES and not self.rate.delay():
             following = page.next_iterator(body)
             if following is not None:
-                self.send_ahead(following, service)
-
-    def send_ahead(self, iterator: str, service: Service) -> None:
-        """Requests the page at this iterator; the next `fetch` waits for its answer.
-
-        Only where the rate limit allows that read at once, and once for each page.
-        """
-        if self._prefetched[0] != iterator and not self.rate.delay():
-            self._prefetched_at = self._clock.monotonic()
-            self._prefetched = iterator, service.prefetch_records(iterator)
+                self._prefetched_at = self._clock.monotonic()
+                self._prefetched = following, service.prefetch_records(following)

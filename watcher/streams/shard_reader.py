@@ -187,15 +187,6 @@ class ShardReader:
         self.delay = min(self.delay, self._idle_delay())
         return is_rare
 
-    def send_ahead(self, service: Service) -> None:
-        """Requests the page of the next attempt, if the last one was empty.
-
-        Not after records: full answers would take much of the system's memory while they wait.
-        """
-        is_probe_next = self._end_detector is not None and self._end_detector.awaits_rate_limit
-        if self.was_empty and self._iterator and not self.finished and not is_probe_next:
-            self.reads.send_ahead(self._iterator, service)
-
     def attempt(self, service: Service) -> list[Message]:
         """Makes one attempt to read. Raises StreamError without a way to the service."""
         if self.finished:

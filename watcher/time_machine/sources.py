@@ -25,7 +25,7 @@ from watcher.aws.tables import TablesClient
 from watcher.clock import CLOCK, Clock
 from watcher.errors import DataLossError, StreamError, UsageError, blame
 from watcher.formatting.text import grouped
-from watcher.pull.backlog import BACKLOG_TURN_SHARDS, BacklogReader
+from watcher.pull.backlog import BacklogReader
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines, read_records
 from watcher.records.wire import WireRecord, is_replicated_expiry
@@ -55,7 +55,6 @@ class StreamSource:
         service: Service,
         tables: TablesClient,
         *,
-        clients: Callable[[int], Sequence[Service]] | None = None,
         background: Service | None = None,
         table_arn: Callable[[], str] | None = None,
         clock: Clock = CLOCK,
@@ -64,8 +63,6 @@ class StreamSource:
         self.service = service
         self.tables = tables
         self.clock = clock
-        self.clients = clients
-        """Makes the given number of services, one for each thread that reads; None: one reads."""
         self._background = background
         self._table_arn = table_arn or partial(table_of, arn)
         self._table: TableHandle | None = None
@@ -76,16 +73,10 @@ class StreamSource:
     ) -> StreamSource:
         """Connects to the stream that `text` names: an ARN or a table."""
         service, arn = connect(text, connection)
-
-        def clients(count: int) -> list[Service]:
-            most = BACKLOG_TURN_SHARDS
-            return [for_worker(connection, arn, pending_max=most) for _ in range(count)]
-
         return cls(
             arn,
-            service,
+            for_worker(connection, arn),
             TablesClient(connection, region_in(arn)),
-            clients=clients,
             background=Lister(service),
             table_arn=partial(service.table, arn),
             clock=clock or CLOCK,
@@ -99,7 +90,6 @@ class StreamSource:
             self.arn,
             self.service,
             start,
-            clients=self.clients,
             strict=strict,
             page_filter=page_filter,
             clock=self.clock,

@@ -29,7 +29,6 @@ from watcher.errors import (
 )
 from watcher.records import page
 from watcher.records.record import Record
-from watcher.time_machine.sources import StreamSource
 
 
 @pytest.fixture
@@ -159,18 +158,6 @@ def test_few_are_asked_for_ahead_as_each_answer_may_hold_a_megabyte(
     answer = worker.prefetch_records(iterator)
     assert answer is not None
     answer()
-
-
-def test_a_reader_of_idle_shards_asks_for_more_ahead_as_their_answers_are_small(
-    simulator: Simulator,
-) -> None:
-    aws = AwsConfig("us-east-1", endpoint_url=simulator.endpoint)
-    make = StreamSource.connected(simulator.stream_arn, aws).clients
-    assert make is not None
-    (client,) = make(1)
-    iterator, _ = client.get_iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
-    answers = [client.prefetch_records(iterator) for _ in range(18)]
-    assert [answer is not None for answer in answers] == [True] * 16 + [False] * 2
 
 
 def test_behind_a_proxy_botocore_makes_the_calls(

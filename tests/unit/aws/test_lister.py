@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, PlayedService
 from watcher.aws.lister import Lister
 from watcher.aws.model import CachedListing, Latest
-from watcher.errors import NoAnswerYetError, TransientError, WatcherError
+from watcher.errors import NoAnswerYetError, TransientError
 
 
 class Held(PlayedService):
@@ -37,11 +37,6 @@ class Held(PlayedService):
     def list_children(self, arn: str, shard_id: str) -> Any:
         self._wait(shard_id)
         return super().list_children(arn, shard_id)
-
-    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
-        for each in shard_ids:
-            self._wait(each)
-        return dict.fromkeys(shard_ids)
 
 
 @pytest.fixture
@@ -95,7 +90,7 @@ def test_an_answer_waits_until_the_loop_turns_however_late(
 
 def test_what_hangs_is_asked_once_and_keeps_nothing_else(service: Held) -> None:
     lister = Lister(service)
-    service.held = {ARN, "a", *(f"slow {number}" for number in range(40))}
+    service.held = {ARN, "a"}
     for _ in range(100):
         for call in (lister.list_shards, lister.latest_stream):
             with contextlib.suppress(NoAnswerYetError):
@@ -105,7 +100,6 @@ def test_what_hangs_is_asked_once_and_keeps_nothing_else(service: Held) -> None:
     assert service.listings == 0
     assert answered(lambda: lister.list_shards(f"{ARN}2"))
     assert answered(lambda: lister.list_children(ARN, "b")) == []
-    assert answered(lambda: lister.probe(ARN, [*sorted(service.held - {ARN}), "b"])) == {"b": None}
 
 
 def test_a_new_question_is_waited_for_a_moment(service: Held) -> None:
@@ -118,7 +112,6 @@ def test_a_new_question_is_waited_for_a_moment(service: Held) -> None:
     assert 0.2 <= time.monotonic() - began < 10
     lister = Lister(service, patience=20.0)
     assert lister.list_shards(f"{ARN}2"), "at once"
-    assert lister.probe(ARN, ["a", "gone"]).keys() == {"a", "gone"}
 
 
 def test_all_else_is_asked_as_ever_and_a_known_listing_not_at_all(service: Held) -> None:

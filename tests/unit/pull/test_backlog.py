@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+import time
 from datetime import datetime
 
 from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, PlayedService
 from tests.support.wire import wire
 from watcher.aws.model import Position, Shard
-from watcher.pull.backlog import BACKLOG_TURN_SHARDS, BacklogReader
+from watcher.pull.backlog import BacklogReader
 
 
 class _ClosedShards(PlayedService):
@@ -46,7 +46,7 @@ class _Dripping(_ClosedShards):
 
 def test_a_shard_that_drips_keeps_no_other_waiting() -> None:
     service = _Dripping(shards=4, pages=5)
-    held = BacklogReader(ARN, service, clients=lambda count: [service] * count)
+    held = BacklogReader(ARN, service)
     order: list[str] = []
     for record in held.read():
         order.append(record.shard_id)
@@ -56,42 +56,40 @@ def test_a_shard_that_drips_keeps_no_other_waiting() -> None:
     assert order[15:] == ["shard-0"] * 5
 
 
-class _Gaps(_ClosedShards):
-    """Shards with empty pages before their only record."""
+class _Crowd(_ClosedShards):
+    """Shards with some empty pages before their only record; notes the reads side by side."""
 
     def __init__(self, shards: int, empty: int) -> None:
         super().__init__(shards)
         self._empty = empty
-        self._waiting = 0
-        self.most_waiting = 0
+        self._lock = threading.Lock()
+        self._reading = 0
+        self.most = dict.fromkeys((True, False), 0)
 
     def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         shard_id, _, page = iterator.partition(" ")
+        is_first = page == "0"
+        with self._lock:
+            self._reading += 1
+            self.most[is_first] = max(self.most[is_first], self._reading)
+        time.sleep(0.01)
+        with self._lock:
+            self._reading -= 1
         if int(page) == self._empty:
             return json.dumps({"Records": [wire(1)]}).encode()
         following = f"{shard_id} {int(page) + 1}"
         return json.dumps({"Records": [], "NextShardIterator": following}).encode()
 
-    def prefetch_records(self, iterator: str) -> Callable[[], bytes]:  # type: ignore[override]
-        self._waiting += 1
-        self.most_waiting = max(self.most_waiting, self._waiting)
 
-        def taken() -> bytes:
-            self._waiting -= 1
-            return self.get_records(iterator)
-
-        return taken
-
-
-def test_one_connection_reads_several_shards_side_by_side_while_they_give_empty_pages() -> None:
-    service = _Gaps(shards=30, empty=5)
-    read = BacklogReader(ARN, service, clock=service.clock).read()
+def test_pages_that_are_likely_to_have_records_are_few_at_a_time_as_each_takes_memory() -> None:
+    service = _Crowd(shards=40, empty=0)
+    read = BacklogReader(ARN, service).read()
     assert sorted(record.shard_id for record in read) == sorted(service.shards)
-    assert service.most_waiting == BACKLOG_TURN_SHARDS - 1  # one is simply awaited
+    assert 1 < service.most[True] <= 8
 
 
-def test_pages_that_are_likely_to_have_records_are_read_one_by_one_as_each_takes_memory() -> None:
-    service = _Gaps(shards=20, empty=0)
-    read = BacklogReader(ARN, service, clock=service.clock).read()
+def test_shards_that_give_empty_pages_are_read_many_side_by_side() -> None:
+    service = _Crowd(shards=60, empty=8)
+    read = BacklogReader(ARN, service).read()
     assert sorted(record.shard_id for record in read) == sorted(service.shards)
-    assert service.most_waiting == 0
+    assert 8 < service.most[False] <= 32

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from datetime import datetime
-
 import pytest
 
 from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, PlayedService
-from watcher.aws.model import Position, TrimHorizon
+from watcher.aws.model import TrimHorizon
 from watcher.aws.retry import first_listing
-from watcher.errors import CredentialsError, NoAnswerYetError, TransientError, WatcherError
+from watcher.errors import CredentialsError, TransientError
 from watcher.streams.coordinator import Coordinator
 from watcher.streams.losses import Losses
 
@@ -44,111 +41,49 @@ def begun(
     return found
 
 
+OPENED = "shardId-{:020d}-child"
+"""An id that tells when its shard was opened, in milliseconds."""
+
+
 @pytest.mark.parametrize(
     "errors", [[], [CredentialsError("expired")] * 2, [TransientError("500")] * 2]
 )
 def test_a_listing_that_hides_a_parent_is_waited_for_over_troubles(
     service: PlayedService, clock: HandClock, errors: list[Exception]
 ) -> None:
+    child = OPENED.format(int(clock.time() * 1000) - 50_000)
     service.add("a")
     service.add("b", "a", hidden=True)
-    service.add("c", "b")
+    service.add(child, "b")
     service.errors = [*errors]
 
-    assert begun(service, clock, 100, shown_after=1.5) == ["a"], "b waits for a, and c for b"
+    assert begun(service, clock, 9, shown_after=1.5) == ["a"], "b waits for a, and its child for b"
     assert not service.errors
 
 
-def test_a_parent_that_is_gone_is_not_waited_for(service: PlayedService, clock: HandClock) -> None:
-    service.add("child", "gone")
-
-    assert begun(service, clock, 0.5) == ["child"]
-
-
-@pytest.mark.parametrize(("seconds", "found"), [(60, []), (66, ["hidden"])])
-def test_a_parent_that_is_there_and_never_listed_is_read_after_a_minute(
-    service: PlayedService, clock: HandClock, seconds: float, found: list[str]
+@pytest.mark.parametrize(("age", "found"), [(61, True), (50, False)])
+@pytest.mark.parametrize("ahead", ["neither", "theirs", "ours"])
+def test_the_parent_of_a_child_that_is_old_by_both_clocks_is_gone_if_it_is_not_listed(
+    clock: HandClock, age: int, found: bool, ahead: str
 ) -> None:
-    service.add("hidden", hidden=True)
+    service = PlayedService(HandClock())
+    child = OPENED.format(int(clock.time() * 1000) - age * 1000)
+    service.add(child, "gone")
+    service.clock.slept = 3600.0 * (ahead == "theirs")
+    clock.slept = 3600.0 * (ahead == "ours")
+
+    assert begun(service, clock, 0.5) == [child] * found
+
+
+@pytest.mark.parametrize(("seconds", "found"), [(60, []), (66, ["child"])])
+def test_a_parent_that_is_never_listed_is_gone_after_a_minute(
+    service: PlayedService,
+    clock: HandClock,
+    caplog: pytest.LogCaptureFixture,
+    seconds: float,
+    found: list[str],
+) -> None:
     service.add("child", "hidden")
 
     assert begun(service, clock, seconds) == found
-
-
-def test_children_whose_parents_are_gone_do_not_wait_for_one_that_answers_500(
-    service: PlayedService, clock: HandClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    for number in range(30):
-        service.add(f"child {number}", f"gone {number}")
-    service.add("child", "sick")
-    iterator = service.get_iterator
-
-    def answer(arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
-        if shard_id == "sick":
-            raise TransientError("500")
-        return iterator(arn, shard_id, position)
-
-    service.get_iterator = answer  # type: ignore[method-assign]
-    coordinator = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
-    coordinator.start(first_listing(service, coordinator.arn))
-    coordinator.take_ready()
-    coordinator.refresh(service)
-    assert [shard.id for shard in coordinator.take_ready()] == [f"child {n}" for n in range(30)]
-    for _ in range(60):
-        clock.sleep(0.2)
-        coordinator.refresh(service)
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said == "Shard sick can't be read yet, and its children wait for it: 500"
-
-
-class SlowToAnswer(PlayedService):
-    """Some shards are asked for in vain, as long as nobody says otherwise."""
-
-    def __init__(self, clock: HandClock) -> None:
-        super().__init__(clock)
-        self.slow: set[str] = set()
-
-    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
-        answered = [each for each in shard_ids if each not in self.slow]
-        if not answered:
-            raise NoAnswerYetError("not yet")
-        return super().probe(arn, answered)
-
-
-def test_each_child_begins_when_its_own_parent_is_answered(clock: HandClock) -> None:
-    service = SlowToAnswer(clock)
-    for number in range(3):
-        service.add(f"child {number}", f"gone {number}")
-    service.slow = {"gone 0", "gone 2"}
-    coordinator = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
-    coordinator.start(first_listing(service, coordinator.arn))
-    begun = []
-    for answered in ("", "gone 2", "gone 0"):
-        service.slow.discard(answered)
-        coordinator.take_ready()
-        coordinator.refresh(service)
-        begun.append([shard.id for shard in coordinator.take_ready()])
-    assert begun == [["child 1"], ["child 2"], ["child 0"]]
-
-
-def test_parents_that_do_not_answer_are_said_in_one_line_after_ten_seconds(
-    clock: HandClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    service = SlowToAnswer(clock)
-    for number in range(5):
-        service.add(f"child {number}", f"parent {number}")
-        service.slow.add(f"parent {number}")
-    coordinator = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
-    coordinator.start(first_listing(service, coordinator.arn))
-    coordinator.take_ready()
-    coordinator.refresh(service)
-    clock.sleep(9.9)
-    coordinator.refresh(service)
-    assert caplog.messages == []
-    for _ in range(200):
-        clock.sleep(0.1)
-        coordinator.refresh(service)
-    assert caplog.messages == [
-        "Shards parent 0, parent 1, parent 2 and 2 more can't be read yet, and their children wait "
-        "for them: it does not answer"
-    ]
+    assert ("no listing shows it: it counts as gone" in caplog.text) == bool(found)
