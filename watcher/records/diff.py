@@ -25,10 +25,8 @@ Content: TypeAlias = Any
 _Same = TypeVar("_Same")
 
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_items: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 _any_json: Final = msgspec.json.Decoder()
 _Item: TypeAlias = dict[str, msgspec.Raw]
-_RECORDS_AT_ONCE: Final = 200  # so many fit in a processor's cache
 
 # For text without escapes, numbers in DynamoDB's form and booleans, other bytes are another value.
 _are_plain: Final = re.compile(
@@ -63,56 +61,27 @@ def changed_values(record: WireRecord) -> dict[str, OldAndNew] | None:
     """Returns old and new value of each attribute that differs; None where an image is missing."""
     if images_missing(record):
         return None
-    change = record.dynamodb
-    old = _shallow.decode(change.OldImage) if change.OldImage else {}
-    new = _shallow.decode(change.NewImage) if change.NewImage else {}
-    return differing(old, new)
+    return differing(*_images(record))
 
 
 def changed_attributes(record: WireRecord) -> list[str] | None:
     """Returns the names of the attributes that differ; None where an image is missing."""
-    return changed_attributes_of((record,))[0]
-
-
-def changed_attributes_of(records: Sequence[WireRecord]) -> list[list[str] | None]:
-    """Returns `changed_attributes` of each record, of a whole page in half the time."""
-    complete = [each.dynamodb for each in records if not images_missing(each)]
-    found: list[list[str] | None] = []
-    for first in range(0, len(complete), _RECORDS_AT_ONCE):
-        some = complete[first : first + _RECORDS_AT_ONCE]
-        olds = _items.decode(b"[%b]" % b",".join([each.OldImage or b"{}" for each in some]))
-        news = _items.decode(b"[%b]" % b",".join([each.NewImage or b"{}" for each in some]))
-        found += _names(olds, news)
-    if len(complete) == len(records):
-        return found
-    each_found = iter(found)
-    return [None if images_missing(each) else next(each_found) for each in records]
-
-
-def _names(olds: list[_Item], news: list[_Item]) -> list[list[str]]:
-    """Returns the names of the attributes that differ, for each pair of items."""
-    unlike: list[list[str]] = []
-    values: list[msgspec.Raw | bytes] = []
-    for old, new in zip(olds, news, strict=True):
-        names, added = [], 0
-        for name, after in new.items():
-            if (before := old.get(name)) == after:
-                continue
-            names.append(name)
-            if before is None:
-                added += 1
-            else:
-                values += before, after
-        if len(new) - added < len(old):
-            names += [name for name in old if name not in new]
-        unlike.append(names)
-    values.append(b"")
-    if _are_plain(b"\n".join(values)):  # most often
-        return unlike
+    if images_missing(record):
+        return None
+    old, new = _images(record)
+    # Most often an item keeps its names.
+    names = new if old.keys() == new.keys() else dict.fromkeys([*new, *old])
     return [
-        [name for name in names if _differ(old.get(name), new.get(name))]
-        for old, new, names in zip(olds, news, unlike, strict=True)
+        name
+        for name in names
+        if (before := old.get(name)) != (after := new.get(name)) and _differ(before, after)
     ]
+
+
+def _images(record: WireRecord) -> tuple[_Item, _Item]:
+    change = record.dynamodb
+    old = _shallow.decode(change.OldImage) if change.OldImage else {}
+    return old, _shallow.decode(change.NewImage) if change.NewImage else {}
 
 
 def _differ(old: msgspec.Raw | None, new: msgspec.Raw | None) -> bool:

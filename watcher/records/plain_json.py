@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Raw
-
-# Most images are scalars, sets of text and maps of these, without an escape. In those each quote
-# begins or ends a string, and an object with a type's name before a string, an array or a boolean
-# is an attribute value: so a few passes over all images do. No pass may make what a later one, or
-# itself, takes for a value: numbers come first, as `{"N":{"S":"5"}}` would become `{"N":"5"}`; maps
-# get one pass, as an item with an attribute named M would pass for a map in a second one.
-_PASSES: Final = (
-    rb'\{"N":"(-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+)"\}',
-    rb'\{"(?:S|B|BOOL|SS|BS)":("[^"\\]*+"|true|false|\[(?:"[^"\\]*+",?+)*+\])\}',
-    rb'\{"M":(\{(?:[^"{}]++|"[^"\\]*+")*+\})\}',
-)
-_splits: Final = [re.compile(each).split for each in _PASSES]
-_typed: Final = re.compile(rb'\{\s*+"(?:[SBNML]|[SBN]S|BOOL|NULL)"\s*+:').search
-# The images of a table are alike: where the first ones hold something the passes can't do, all may.
-_HARD: Final = (b"\\", b'{"L":[', b'{"NS":[', b"}}}}}")
-_FIRST_BYTES: Final = 2000
-_FEW: Final = 8
 
 _is_number: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?").fullmatch
 _ABSENT: Final = Raw()  # false, and no JSON is
@@ -57,33 +40,12 @@ _value: Final = msgspec.json.Decoder(_Value)
 _json: Final = msgspec.json.Encoder().encode
 
 
-def plain_json(images: Sequence[bytes | Raw]) -> list[str | None]:
+def plain_json(images: Iterable[bytes | Raw]) -> list[str | None]:
     """Converts images (wire bytes, empty where there is none) to plain JSON; None for an empty one.
 
     Numbers keep their digits, binary values stay base64, sets become arrays.
     """
-    passed = _passed(images)
-    return [
-        line.decode() if line else _json(_map(_item.decode(image))).decode() if image else None
-        for line, image in zip(passed, images, strict=True)
-    ]
-
-
-def _passed(images: Sequence[bytes | Raw]) -> list[bytes]:
-    """Converts images by passes over their bytes; an image that takes decoding comes empty."""
-    text = b"\n".join(images)
-    none = [b""] * len(images)
-    if len(images) < _FEW or any(each in text[:_FIRST_BYTES] for each in _HARD):
-        return none
-    if b"\\" in text:
-        text = b"\n".join([b"" if b"\\" in line else line for line in text.split(b"\n")])
-    text = text.replace(b'{"NULL":true}', b"null")
-    for split in _splits:
-        text = b"".join(split(text))
-    lines = text.split(b"\n")
-    if len(lines) != len(images):  # line breaks between the tokens: not DynamoDB's own JSON
-        return none
-    return [b"" if _typed(line) else line for line in lines] if _typed(text) else lines
+    return [_json(_map(_item.decode(each))).decode() if each else None for each in images]
 
 
 def wire_json(images: Sequence[bytes | Raw]) -> list[str | None]:

@@ -14,7 +14,7 @@ from watcher.aws.json_text import read
 from watcher.errors import UsageError
 from watcher.records import page as pages
 from watcher.records import plain_json
-from watcher.records.diff import changed_attributes_of, normal_keys
+from watcher.records.diff import changed_attributes, normal_keys
 from watcher.records.wire import WireChange, WireRecord
 from watcher.spark.options import SourceOptions
 from watcher.streams.messages import Page
@@ -169,7 +169,7 @@ _MADE: Final[Mapping[str, Callable[[_Changes], pa.Array]]] = {
     "user_identity": lambda rows: _identities(rows.records),
     "shard_id": lambda rows: pa.repeat(rows.shard_id, len(rows.records)),
     "changed_attributes": lambda rows: pa.array(
-        changed_attributes_of(rows.records), pa.list_(pa.string())
+        list(map(changed_attributes, rows.records)), pa.list_(pa.string())
     ),
 }
 
