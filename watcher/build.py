@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 
+from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery import output
 from watcher.delivery.concurrent import (
     ConcurrentDelivery,
     HandlerPool,
-    ThreadHandlerPool,
 )
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.handler import Handler
@@ -62,7 +62,7 @@ def open_watch(
             store = stack.enter_context(closing(opened))
         pool: HandlerPool | None = None
         if options.concurrency is not None and options.concurrency > 1:
-            pool = ThreadHandlerPool(options.concurrency)
+            pool = HandlerPool(options.concurrency)
         queue = MessageQueue()
         start = WorkerStarter(
             options.connection,
@@ -219,10 +219,14 @@ def build_progress(
     clock: Clock = CLOCK,
 ) -> Progress:
     """Returns the progress, which filters and counts records, and moves the positions."""
+
+    def moved(shard_key: ShardKey, created: float | None, totals: Totals) -> None:
+        stats.moved(shard_key, created, totals)
+        saver.mark_dirty()
+
     return Progress(
         totals=totals,
-        stats=stats,
-        mark_dirty=saver.mark_dirty,
+        moved=moved,
         wire_filter=options.wire_filter,
         names=frozenset() if options.record_filter is None else options.record_filter.names,
         redaction=options.redaction,

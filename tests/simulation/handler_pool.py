@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from tests.simulation.scheduler import Killed, Life, Scheduler
+from watcher.delivery.concurrent import HandlerPool
 
 _Work = Callable[[], Iterator[None]]
 
@@ -14,7 +15,7 @@ _Work = Callable[[], Iterator[None]]
 _BREATHS = (0.0, 0.0, 0.001, 0.02)
 
 
-class SimulatedHandlerPool:
+class SimulatedHandlerPool(HandlerPool):
     """Some threads that take turns with the program's main one: what one seed does, it does again.
 
     While one of them runs, the scheduler waits; where it would wait itself, it gives the turn back.

@@ -505,8 +505,8 @@ MUTANTS = [
     ),
     Mutant(
         "what was delivered is no reason to save",
-        "delivery/progress.py",
-        "self._mark_dirty()",
+        "build.py",
+        "saver.mark_dirty()",
         "pass",
         "processes",
     ),

@@ -13,7 +13,7 @@ from unittest import mock
 
 from tests.support.hand_clock import HandClock
 from tests.support.wire import FIRST
-from watcher.delivery.concurrent import ThreadHandlerPool
+from watcher.delivery.concurrent import HandlerPool
 from watcher.records.record import Record
 
 SECONDS = 30.0
@@ -84,7 +84,7 @@ class Gate:
             self.pool.settle()
 
 
-class WatchedPool(ThreadHandlerPool):
+class WatchedPool(HandlerPool):
     """Threads of which one can tell that each has no work, or stands at the gate."""
 
     def __init__(self, count: int, gate: Gate | None = None) -> None:

@@ -9,7 +9,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
-from typing import Protocol
 
 from watcher.aws.arns import table_of
 from watcher.aws.model import ShardKey
@@ -18,12 +17,11 @@ from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.output import OutputClosed
 from watcher.delivery.progress import Progress, ShardProgress
-from watcher.delivery.protocol import EndOfReading, HandlerStep
+from watcher.delivery.protocol import Delivery, EndOfReading, HandlerStep
 from watcher.errors import HandlerError
 from watcher.formatting.values import printable_key
 from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.records.record import Record
-from watcher.records.wire import SNAPSHOT
 from watcher.shutdown import Overdue
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Page, ReaderEnded
@@ -40,8 +38,6 @@ _TICK_SECONDS = 0.2
 """The delay between checks of waiting batches, the same as the loop's."""
 _LOOK_SECONDS = 0.02
 """The loop's delay between checks whether a handler has made room, or ended."""
-_SLOW_SECONDS = 10.0
-"""The time after which a handler's work on one record is logged."""
 _LAST_SECONDS = 0.5
 """The part of `--stop-timeout` that is kept for the end of cancelled tasks."""
 _RESERVE_SECONDS = 5.0
@@ -53,21 +49,8 @@ Work = Callable[[], Iterator[None]]
 """A generator of steps; after each of them the simulation may switch to another one."""
 
 
-class HandlerPool(Protocol):
-    """Runs work in threads, or in the simulation's substitute for them."""
-
-    size: int
-    """The largest number of threads."""
-
-    def submit(self, work: Work) -> None:
-        """Runs this work in the next free thread, in the order of submission."""
-
-    def close(self) -> None:
-        """Refuses more work."""
-
-
-class ThreadHandlerPool:
-    """Up to `size` threads, started on demand."""
+class HandlerPool:
+    """Up to `size` threads, started on demand; the simulation has a substitute."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -76,12 +59,12 @@ class ThreadHandlerPool:
         self._calls = CallPool(most=size)
 
     def submit(self, work: Work) -> None:
-        """See `HandlerPool`."""
+        """Runs this work in the next free thread, in the order of submission."""
         if self.is_open:
             self._calls.start([partial(_run, work)], few=0)
 
     def close(self) -> None:
-        """See `HandlerPool`."""
+        """Refuses more work."""
         self.is_open = False
         self._calls.close(wait=False)
 
@@ -109,7 +92,6 @@ class ShardQueue:
         """The time (monotonic) at which the shard's current step began; infinite: no step."""
         self.ends: list[ReaderEnded | None] = []
         """The ends of its reading, returned once all records are delivered."""
-        self._reported_slow: Record | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -125,20 +107,8 @@ class ShardQueue:
         key = printable_key(record["dynamodb"]["Keys"])
         return f"record {record.sequence_number} ({key}) of {self.shard_key.shard_id}"
 
-    def report_slow(self, now: float, slow_seconds: float) -> None:
-        """Logs, once for each record, that a handler has been at work on it for long."""
-        record, since = self.in_hand or (None, math.inf)
-        if now - since >= slow_seconds and record is not self._reported_slow:
-            self._reported_slow = record
-            waiting = "table" if record and record.event_name == SNAPSHOT else "shard"
-            logger.warning(
-                f"A handler has been at work for {now - since:.0f} s on {self.title}: its "
-                f"{waiting} waits, the others continue",
-                extra={"stream": self.shard_key.stream, "shard": self.shard_key.shard_id},
-            )
 
-
-class ConcurrentDelivery:
+class ConcurrentDelivery(Delivery):
     """Delivers each shard's records in order, those of several shards at the same time.
 
     The end of a shard's reading is returned behind its last record: so its children start only
@@ -157,13 +127,10 @@ class ConcurrentDelivery:
         clock: Clock = CLOCK,
     ) -> None:
         """`pause_reading` makes a shard's worker wait; `wake_loop` ends the loop's wait."""
+        super().__init__(dispatcher=dispatcher, progress=progress, heartbeat=heartbeat, clock=clock)
         self._pool = pool
-        self._dispatcher = dispatcher
-        self._progress = progress
-        self._heartbeat = heartbeat
         self._pause_reading = pause_reading
         self._wake_loop = wake_loop
-        self._clock = clock
         self._lock = threading.Lock()
         self._queues: dict[ShardKey, ShardQueue] = {}
         self._ends: list[EndOfReading] = []
@@ -181,11 +148,6 @@ class ConcurrentDelivery:
     def has_room(self) -> bool:
         """See `Delivery`."""
         return self._bytes < self._most_bytes
-
-    @property
-    def is_complete(self) -> bool:
-        """See `Delivery`."""
-        return self._progress.is_complete
 
     def is_delivering(self, shard_key: ShardKey) -> bool:
         """See `Delivery`."""
@@ -270,9 +232,6 @@ class ConcurrentDelivery:
                 self._add(queue, partial(self._dispatcher.tick, queue.shard_key))
             if queue.bytes >= _SHARD_BYTES:
                 self._pause_reading(queue.shard_key)
-            # A retry has its own log messages.
-            if queue.shard_key not in self._dispatcher.retries.under_way:
-                queue.report_slow(now, _SLOW_SECONDS)
 
     def move_positions(self) -> None:
         """See `Delivery`."""
@@ -317,7 +276,7 @@ class ConcurrentDelivery:
                 with contextlib.suppress(OutputClosed, HandlerError, Overdue):
                     self._stop()
         finally:
-            self._dispatcher.close()
+            super().close()
 
     def _stop(self) -> None:
         """Starts no more records, and waits for those in hand."""

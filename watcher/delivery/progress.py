@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
@@ -25,13 +25,6 @@ logger = logging.getLogger("watcher")
 
 _UNMATCHED_SECONDS = 30.0
 """The time after which a filter that has let nothing through is worth a line."""
-
-
-class PositionStats(Protocol):
-    """Keeps figures of each shard's progress."""
-
-    def moved(self, shard_key: ShardKey, created: float | None, totals: Totals) -> None:
-        """Notes the creation time of a shard's last delivered (or filtered out) record."""
 
 
 class ShardProgress:
@@ -110,15 +103,14 @@ class Progress:
         self,
         *,
         totals: Totals,
-        stats: PositionStats,
-        mark_dirty: Callable[[], object],
+        moved: Callable[[ShardKey, float | None, Totals], object],
         wire_filter: WireFilter | None = None,
         names: Set[str] = frozenset(),
         redaction: Redaction | None = None,
         max_records: int | None = None,
         clock: Clock = CLOCK,
     ) -> None:
-        """Calls `mark_dirty` when there are new positions to save.
+        """Calls `moved` with a shard's new position: with the time of its last record, if known.
 
         `names` are the attributes that the filter names.
         """
@@ -128,8 +120,7 @@ class Progress:
         self.begun = 0
         """The number of records that were handed over, which the limit counts."""
         self._totals = totals
-        self._stats = stats
-        self._mark_dirty = mark_dirty
+        self._moved = moved
         self._wire_filter = wire_filter
         self._names = names
         self._seen: set[str] = set()
@@ -199,5 +190,4 @@ class Progress:
             self._totals.records += kinds.total()
             self._totals.filtered += filtered
             shard.shard.move_behind(number)
-            self._stats.moved(shard_key, created, self._totals)
-            self._mark_dirty()
+            self._moved(shard_key, created, self._totals)

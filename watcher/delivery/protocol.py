@@ -1,11 +1,16 @@
-"""The protocol between the loop and the delivery to handlers: submit, deliver, drain, close."""
+"""The interface of delivery for the loop: submit, deliver, drain, close."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from watcher.aws.model import ShardKey
+from watcher.clock import CLOCK, Clock
+from watcher.delivery.dispatcher import Dispatcher
+from watcher.delivery.progress import Progress
+from watcher.observability.heartbeat import Heartbeat
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Page, ReaderEnded
 
@@ -22,21 +27,37 @@ class HandlerStep(NamedTuple):
     """The time of the last retry of a failed record, or of the wait for it; 0: no retry."""
 
 
-class Delivery(Protocol):
+class Delivery(ABC):
     """Hands each shard's records to the handlers in order, and moves its position behind them.
 
     The loop submits what the workers have read, as long as there is room. All methods
     belong to the loop's thread.
     """
 
+    def __init__(
+        self,
+        *,
+        dispatcher: Dispatcher,
+        progress: Progress,
+        heartbeat: Heartbeat,
+        clock: Clock = CLOCK,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._progress = progress
+        self._heartbeat = heartbeat
+        self._clock = clock
+
     @property
+    @abstractmethod
     def has_room(self) -> bool:
         """True while the loop may submit more: the waiting records are bounded."""
 
     @property
     def is_complete(self) -> bool:
         """True once the requested number of records is delivered (`--max-records`, for one)."""
+        return self._progress.is_complete
 
+    @abstractmethod
     def submit(
         self, shard_key: ShardKey, shard: TrackedShard, page: Page, *, then_drain: bool = False
     ) -> None:
@@ -45,33 +66,42 @@ class Delivery(Protocol):
         With `then_drain`, handlers process their open batches of this shard behind the page.
         """
 
+    @abstractmethod
     def submit_end(self, shard_key: ShardKey, message: ReaderEnded | None) -> None:
         """Accepts the end of a shard's reading; `deliver` returns it behind its last record."""
 
+    @abstractmethod
     def deliver(self) -> Sequence[EndOfReading]:
         """Delivers for a fraction of a second; returns the ends whose records all are delivered.
 
         Raises as `Dispatcher.deliver`; the position then stands before the failed record.
         """
 
+    @abstractmethod
     def move_positions(self) -> None:
         """Moves the positions behind the delivered records. Raises as `Dispatcher.flush`."""
 
+    @abstractmethod
     def reserve(self, items: ShardKey) -> bool:
         """Holds back a table's changes for a page of its items; True once no handler is at work."""
 
     def release(self) -> None:
         """Lets changes go on, unless items are still being delivered."""
+        return  # only the current page holds anything back
 
+    @abstractmethod
     def is_delivering(self, shard_key: ShardKey) -> bool:
         """True while records of a shard (or items of a table) wait, or a handler has one."""
 
+    @abstractmethod
     def has_changes_beside(self, items: ShardKey | None) -> bool:
         """True while records other than these items wait for delivery."""
 
     def steps(self) -> Sequence[HandlerStep]:
         """Returns the current work of handlers that run in their own threads."""
+        return ()
 
+    @abstractmethod
     def drain(self) -> None:
         """Starts no more records, and waits for those in hand while the stop timeout lasts.
 
@@ -83,3 +113,4 @@ class Delivery(Protocol):
 
         Raises as `Dispatcher.close`.
         """
+        self._dispatcher.close()

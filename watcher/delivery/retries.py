@@ -21,9 +21,10 @@ logger = logging.getLogger("watcher")
 
 _BACKOFF = Backoff(longest_seconds=60.0, jitter=0.2)
 """What a handler calls may be back any minute."""
-_LOG_SECONDS = (60.0, 300.0, 900.0)
-"""The times from the first failure to each further log message; after these, one every hour."""
-_LOG_EVERY_SECONDS = 3600.0
+_LOG_AFTER_SECONDS = 60.0
+"""The time from the first failure to the second log message; the third comes after 4 times that."""
+_LOG_MOST_SECONDS = 3600.0
+"""The longest time between two log messages."""
 _WARN_AGE_SECONDS = 18 * 3600.0
 """The age at which a retried record is worth a warning: its stream keeps it for 24 hours."""
 _STALE_AGE_SECONDS = 48 * 3600.0
@@ -41,7 +42,8 @@ class Retry(msgspec.Struct):
     """The time of the last call, or of the wait for it."""
     tries: int = 0
     """The number of retries."""
-    times_logged: int = 0
+    log_after: float = _LOG_AFTER_SECONDS
+    """The time from the first failure to the next log message."""
     is_age_logged: bool = False
 
     def is_of(self, handler: str, records: Sequence[Record]) -> bool:
@@ -93,9 +95,8 @@ class Retries:
         if retry.tries == 1:
             how = " until it succeeds" if self._on_error.is_endless else ""
             self._failure_log.error(retry.handler, retry.records, error, f"; trying again{how}")
-        elif lasted >= self._next_log_after(retry):
-            while lasted >= self._next_log_after(retry):
-                retry.times_logged += 1
+        elif lasted >= retry.log_after:
+            retry.log_after = min(4 * lasted, lasted + _LOG_MOST_SECONDS)
             text = failure_text(retry.handler, retry.records, error)
             logger.error(
                 f"{text}; still, after {duration_text(lasted)} and {retry.tries} tries: "
@@ -114,12 +115,6 @@ class Retries:
                     "--on-error retry:1h,dead-letter:…",
                     extra=_about(retry),
                 )
-
-    @staticmethod
-    def _next_log_after(retry: Retry) -> float:
-        """Returns the seconds from the first failure to the next log message."""
-        later = retry.times_logged - len(_LOG_SECONDS)
-        return _LOG_SECONDS[retry.times_logged] if later < 0 else (later + 1) * _LOG_EVERY_SECONDS
 
     def succeeded(self, shard_key: ShardKey) -> None:
         """Ends the retry of a shard, if there is one, and logs its success."""

@@ -8,7 +8,7 @@ from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.progress import Progress, ShardProgress
-from watcher.delivery.protocol import EndOfReading, HandlerStep
+from watcher.delivery.protocol import Delivery, EndOfReading
 from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.records.page import RecordPage
 from watcher.streams.lineage import TrackedShard
@@ -24,7 +24,7 @@ _QUICK_SECONDS = 0.02
 """A call that took less is followed by one with twice as many records; a slower one, a quarter."""
 
 
-class SequentialDelivery:
+class SequentialDelivery(Delivery):
     """Delivers one page at a time; see `Delivery`."""
 
     def __init__(
@@ -35,11 +35,8 @@ class SequentialDelivery:
         heartbeat: Heartbeat,
         clock: Clock = CLOCK,
     ) -> None:
-        self._dispatcher = dispatcher
+        super().__init__(dispatcher=dispatcher, progress=progress, heartbeat=heartbeat, clock=clock)
         self._shutdown = dispatcher.shutdown
-        self._progress = progress
-        self._heartbeat = heartbeat
-        self._clock = clock
         self._together = _FIRST_TOGETHER
         self._current: ShardProgress | None = None
         """The shard of the current page, or of the last one."""
@@ -59,11 +56,6 @@ class SequentialDelivery:
     def has_room(self) -> bool:
         """See `Delivery`: there is room for one page."""
         return self._page is None
-
-    @property
-    def is_complete(self) -> bool:
-        """See `Delivery`."""
-        return self._progress.is_complete
 
     def submit(
         self, shard_key: ShardKey, shard: TrackedShard, page: Page, *, then_drain: bool = False
@@ -107,21 +99,10 @@ class SequentialDelivery:
         """See `Delivery`."""
         return self._page is None
 
-    def release(self) -> None:
-        """See `Delivery`: only the current page holds anything back."""
-
-    def steps(self) -> Sequence[HandlerStep]:
-        """See `Delivery`: handlers run in the loop's thread alone."""
-        return ()
-
     def drain(self) -> None:
         """See `Delivery`."""
         self._take_turn()
         self._dispatcher.drain()
-
-    def close(self) -> None:
-        """See `Delivery`."""
-        self._dispatcher.close()
 
     # The current page
 

@@ -15,7 +15,7 @@ from tests.support.play import ARN, Memory, Play, page
 from tests.support.wire import FIRST
 from watcher.aws.model import AfterSequence
 from watcher.delivery.batches import Batches
-from watcher.delivery.concurrent import ThreadHandlerPool
+from watcher.delivery.concurrent import HandlerPool
 from watcher.observability.heartbeat import Phase
 from watcher.records.record import Record
 from watcher.runtime.protocol import Pause
@@ -80,7 +80,7 @@ def test_a_batch_is_handed_over_in_time_though_its_worker_has_died() -> None:
     assert calls == [[str(FIRST + 1), str(FIRST + 2)]]
 
 
-def test_a_handler_that_blocks_holds_its_shard_alone_and_is_said(
+def test_a_handler_that_blocks_holds_its_shard_alone(
     gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "watcher")
@@ -99,13 +99,8 @@ def test_a_handler_that_blocks_holds_its_shard_alone_and_is_said(
     )
     assert play.totals.records == 2
     assert 3.5 < play.clock.passed - ends[0] < 4.5
-    said = [text for text in caplog.messages if "at work for" in text]
-    assert (
-        len(said) == 1
-        and f"record {FIRST + 1} (pk=" in said[0]
-        and "the others continue" in said[0]
-    )
-    assert any("Interrupted: a handler is still processing record" in t for t in caplog.messages)
+    still = f"Interrupted: a handler is still processing record {FIRST + 1} (pk="
+    assert any(text.startswith(still) for text in caplog.messages)
     assert any(text.startswith("Stopping: 2 records left unread") for text in caplog.messages)
 
 
@@ -213,7 +208,7 @@ def test_an_async_handlers_task_is_cancelled_when_time_is_up() -> None:
             ended.append(record.sequence_number)
             over.release()
 
-    pool, clock = ThreadHandlerPool(2), ThreadsClock()
+    pool, clock = HandlerPool(2), ThreadsClock()
     play = Play(handle, pool=pool, clock=clock, stop_timeout=0.2)
     for shard in "ab":
         play.service.add(shard)

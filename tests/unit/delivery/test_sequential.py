@@ -11,7 +11,6 @@ import pytest
 from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, Seen, page
 from tests.support.wire import FIRST
-from watcher.aws.counters import SharedCounters
 from watcher.aws.model import AfterSequence, Position, ShardKey, TrimHorizon
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
@@ -23,7 +22,6 @@ from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.watch_stats import Totals
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
-from watcher.runtime.stats import StatsCollector
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import ReaderEnded
 
@@ -51,8 +49,7 @@ class Page:
         """Where the position stood, each time that there was something to save."""
         progress = Progress(
             totals=self.totals,
-            stats=StatsCollector(1.0, SharedCounters(4), self.clock),
-            mark_dirty=lambda: self.dirty.append(self.shard.position),
+            moved=lambda *_: self.dirty.append(self.shard.position),
             **limits,
         )
         self.delivery = SequentialDelivery(

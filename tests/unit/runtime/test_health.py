@@ -15,7 +15,7 @@ from tests.support.hand_clock import HandClock
 from tests.support.play import Memory, Play, PlayedService, page
 from tests.support.times import NOON
 from watcher.aws.model import Shard
-from watcher.delivery.concurrent import ThreadHandlerPool
+from watcher.delivery.concurrent import HandlerPool
 from watcher.errors import (
     DeniedError,
     NoAnswerYetError,
@@ -601,9 +601,7 @@ def test_with_several_at_once_one_that_is_tried_again_lives() -> None:
             yield 1.0
             said.append(play.now)
 
-    play = Probed(
-        fails, "a", pool=ThreadHandlerPool(1), clock=ThreadsClock(), on_error="retry:9999"
-    )
+    play = Probed(fails, "a", pool=HandlerPool(1), clock=ThreadsClock(), on_error="retry:9999")
     play.follow(script())
     assert not said[-1].live
     assert said[-1].ready[0].startswith("shard a of orders: a handler is being retried, for ")

@@ -14,7 +14,7 @@ from tests.support.gate import Gate, ThreadsClock, WatchedPool
 from tests.support.play import ARN, Memory, Play, PlayedService, Seen, Step, page
 from watcher.aws.model import Latest
 from watcher.aws.tables import SEGMENT_BYTES, Description
-from watcher.delivery.concurrent import ThreadHandlerPool
+from watcher.delivery.concurrent import HandlerPool
 from watcher.errors import (
     DeniedError,
     StreamError,
@@ -253,7 +253,7 @@ def test_no_change_is_handed_over_between_a_page_and_its_items(threads: int, seg
 
     table.page = page_of  # type: ignore[method-assign]
     # Not those that are waited for: here they are to be at work at any time.
-    more = {"pool": ThreadHandlerPool(threads), "clock": ThreadsClock()} if threads else {}
+    more = {"pool": HandlerPool(threads), "clock": ThreadsClock()} if threads else {}
     made = play(table, observe, **more)
     made.service.add("b")
 

@@ -45,8 +45,7 @@ class Delivered:
         self.figures = figures.shards[ShardKey(ARN, "a")]
         progress = Progress(
             totals=self.totals,
-            stats=figures,
-            mark_dirty=lambda: None,
+            moved=figures.moved,
             wire_filter=wanted,
             max_records=limit,
         )
