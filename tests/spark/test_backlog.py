@@ -36,7 +36,6 @@ def test_an_old_page_that_is_full_tells_a_backlog_whose_end_is_the_tip(
 
     assert query.sizes == [4996]
     assert query.delivered == [*range(4996)]
-    assert query.planner.report()["buffered_records"] == 0, "nothing waits in the driver"
     query.run(5)
     assert query.delivered == [*range(5000)]
 

@@ -149,11 +149,11 @@ def test_another_checkpoint_than_the_query_s_is_noticed(
     end = query.reader.latestOffset()
 
     with pytest.raises(UsageError, match="the same to readStream and writeStream"):
-        query.reader.partitions({"shards": {}, "stream": ARN, "version": 1}, end)
+        query.reader.partitions({"shards": {}, "stream": ARN, "version": 3}, end)
 
 
 def test_of_several_sources_the_one_of_this_stream_counts(tmp_path: Path) -> None:
-    mine = {"shards": {}, "stream": ARN, "version": 1}
+    mine = {"shards": {}, "stream": ARN, "version": 3}
     assert stored_offset(str(tmp_path), ARN.__eq__) == {}
     log(tmp_path, 9, {"stream": "another"}, mine, 17)
     log(tmp_path, 8, {"stream": "another"})
@@ -187,7 +187,7 @@ def test_a_first_end_is_understood_by_newer_sparks() -> None:
     plain = {
         "shards": {},
         "stream": ARN,
-        "version": 1,
+        "version": 3,
         "begun": {"a": {"position": {"type": "latest"}}},
     }
 

@@ -194,12 +194,7 @@ def test_the_progress_says_how_old_the_oldest_unread_change_is(
     reports = [each["sources"][0]["latestOffset"] for each in query.recentProgress]
     told = [json.loads(each) for each in reports if each]
     assert max(each["lag_seconds"] for each in told) == pytest.approx(7200, abs=600)
-    buffered = [each["buffered_records"] for each in told]
-    # Where the empty shard's end is found first, it is a micro-batch of its own.
-    assert [each for each in buffered if each not in (0, 60)] == [60 - 25, 60 - 50]
-    assert buffered[-1] == told[-1]["lag_seconds"] == 0, (
-        "all is read, also as long as no more comes"
-    )
+    assert told[-1]["lag_seconds"] == 0, "all is read, also as long as no more comes"
     assert max(each["shards_finished"] for each in told) >= 1
     assert {each["data_losses"] for each in told} == {0}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -14,13 +12,13 @@ from watcher.errors import UsageError
 from watcher.pull.ranges import Range
 from watcher.streams.lineage import ShardStatus, TrackedShard
 
-_VERSION = 2
+_VERSION = 3
 
 OffsetJson: TypeAlias = dict[str, Any]
 """An offset as Spark stores it: plain JSON values."""
 
 
-class ShardOffset(msgspec.Struct, frozen=True):
+class ShardOffset(msgspec.Struct, frozen=True, omit_defaults=True):
     """The part of a shard that was read; its unread records begin at `position`."""
 
     position: Position
@@ -35,7 +33,7 @@ class ShardOffset(msgspec.Struct, frozen=True):
     """The number of its first record, in a micro-batch whose start is not a record's number."""
 
 
-class Offset(msgspec.Struct, frozen=True):
+class Offset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A point in the whole stream, as Spark's checkpoint stores it.
 
     A shard that an offset does not hold is unread, from its trim horizon on, or was finished
@@ -69,107 +67,24 @@ def start_of_first_batch(end: Offset) -> Offset | None:
 INITIAL: OffsetJson = {}
 
 
-class _StoredShard(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A shard in the JSON of an offset; the names of its fields are in order."""
-
-    after: str | None = None
-    """The sequence number of the last record read; None: no record was."""
-    finished: bool = False
-    first: str | None = None
-    parent: str | None = None
-    position: Position | None = None
-    """Any position other than `after`."""
-    since: datetime | None = None
-    unlisted: bool = False
-
-
-class _StoredOffset(msgspec.Struct, frozen=True):
-    """The JSON of an offset: Spark writes one a micro-batch, so it is short."""
-
-    shards: dict[str, _StoredShard]
-    stream: str
-    version: int
-    begun: dict[str, _StoredShard] = {}
-    created: datetime | None = None
-    images: str | None = None
-    prefix: str = ""
-    """The common beginning of all shard ids, which each leaves out."""
-
-
 def to_json(offset: Offset, images: str | None = None) -> OffsetJson:
     """Returns the offset as plain JSON values, keys sorted: Spark compares offsets as text."""
-    prefix = _common_prefix(offset)
-    stored = {
-        "begun": _stored(offset.begun, prefix) or None,
-        "created": msgspec.to_builtins(offset.created),
-        "images": images,
-        "prefix": prefix or None,
-        "shards": _stored(offset.shards, prefix),
-        "stream": offset.stream,
-        "version": _VERSION,
-    }
-    return {name: value for name, value in stored.items() if value is not None}
-
-
-def _common_prefix(offset: Offset) -> str:
-    ids = {*offset.shards, *offset.begun}
-    ids |= {each.parent for each in offset.shards.values() if each.parent}
-    if len(ids) < 2:
-        return ""
-    first, last = min(ids), max(ids)
-    shared = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
-    return first[: min(sum(1 for _ in shared), len(first) - 1)]
-
-
-def _stored(shards: Mapping[str, ShardOffset], prefix: str) -> dict[str, OffsetJson]:
-    cut = len(prefix)
-    stored = {}
-    for name in sorted(shards):
-        each = shards[name]
-        number = position = None
-        if isinstance(each.position, AfterSequence):
-            number = each.position.sequence_number
-        else:
-            position = each.position
-        stored[name[cut:]] = msgspec.to_builtins(
-            _StoredShard(
-                number,
-                each.finished,
-                each.first,
-                each.parent and each.parent[cut:],
-                position,
-                each.since,
-                each.unlisted,
-            )
-        )
-    return stored
+    stored = msgspec.structs.replace(offset, images=images)
+    plain: OffsetJson = msgspec.to_builtins(stored, order="sorted")
+    return {**plain, "version": _VERSION}
 
 
 def from_json(plain: OffsetJson) -> Offset | None:
     """Returns the offset that `to_json` made; None for INITIAL. Raises UsageError for others."""
     if not plain:
         return None
+    rest = {**plain}
+    if rest.pop("version", _VERSION) != _VERSION:
+        raise UsageError("the checkpoint was written by another version of watcher: use that one")
     try:
-        stored = msgspec.convert(plain, _StoredOffset)
-        if stored.version > _VERSION:
-            raise UsageError("the checkpoint was written by a newer watcher: upgrade this one")
-        begun, shards = (_read(each, stored.prefix) for each in (stored.begun, stored.shards))
+        return msgspec.convert(rest, Offset)
     except msgspec.ValidationError as error:
         raise UsageError(f"the checkpoint's offset is not of dynamodb_streams: {error}") from None
-    return Offset(stored.stream, shards, begun, stored.images, stored.created)
-
-
-def _read(stored: Mapping[str, _StoredShard], prefix: str) -> dict[str, ShardOffset]:
-    shards = {}
-    for name, each in stored.items():
-        position = each.position if each.after is None else AfterSequence(each.after)
-        if position is None:
-            raise msgspec.ValidationError(f"shard {name} has no position")
-        parent = None if each.parent is None else prefix + each.parent
-        shards[prefix + name] = ShardOffset(
-            position, parent, each.finished, each.unlisted, each.since, each.first
-        )
-    return shards
 
 
 def ranges(start: Offset, end: Offset) -> list[Range]:

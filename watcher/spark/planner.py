@@ -334,14 +334,13 @@ class Planner:
             shards = list(self._ahead.shards.values())
             unfinished = [] if self._coordinator is None else self._coordinator.lineage.unfinished
             unstarted = [each for each in unfinished if each.status is ShardStatus.WAITING]
-            figures = {
-                **_backlog(shards, unstarted, self._planned, self._clock.time()),
+            return {
                 "data_losses": len(self._losses.lines),
+                "lag_seconds": _lag(shards, unstarted, self._planned, self._clock.time()),
                 "shards_finished": self._finished,
                 "shards_left_behind": len(self._alignment.left_behind),
                 "shards_open": sum(not shard.has_ended for shard in shards),
             }
-        return dict(sorted(figures.items()))
 
     def stop(self) -> None:
         """Ends the background reading."""
@@ -477,38 +476,28 @@ class Planner:
 # Progress
 
 
-def _backlog(
+def _lag(
     shards: Iterable[BufferedShard],
     unstarted: Iterable[TrackedShard],
     planned: Mapping[str, ShardOffset],
     now: float,
-) -> Report:
-    """Returns the figures of what follows the newest micro-batch, whose end is `planned`.
+) -> int:
+    """Returns the age of the oldest record behind the newest micro-batch, whose end is `planned`.
 
     `unstarted` are shards that are not ready.
     """
-    shards = list(shards)
-    waiting = [
-        page for shard in shards for page in shard.pages if _is_left(page, planned.get(shard.id))
-    ]
-    deferred = [
-        each.deferred
-        for each in shards
-        if each.deferred and _is_left(each.deferred, planned.get(each.id))
-    ]
-    times = [each.created for each in waiting] + [each.created for each in deferred]
-    finished = {name for name, each in planned.items() if each.finished}
-    unread = [
-        shard.tracked
-        for shard in shards
-        if not shard.attempted and not shard.pages and shard.id not in finished
-    ]
-    times += _opened([*unread, *unstarted], now)
-    return {
-        "buffered_bytes": sum(each.size for each in waiting),
-        "buffered_records": sum(each.count for each in waiting),
-        "lag_seconds": max(0, round(now - min(times))) if times else 0,
-    }
+    times: list[float] = []
+    unread = [*unstarted]
+    for shard in shards:
+        reached = planned.get(shard.id)
+        held: list[BufferedPage | DeferredRange] = [*shard.pages]
+        if shard.deferred is not None:
+            held.append(shard.deferred)
+        times += [each.created for each in held if _is_left(each, reached)]
+        if not (shard.attempted or shard.pages or (reached and reached.finished)):
+            unread.append(shard.tracked)
+    times += _opened(unread, now)
+    return max(0, round(now - min(times))) if times else 0
 
 
 def _is_left(held: BufferedPage | DeferredRange, planned: ShardOffset | None) -> bool:
