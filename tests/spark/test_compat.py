@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql.types import StructType
+
 from tests.spark.played import ARN, PlayedQuery, PlayedStream, numbers
 from tests.support.hand_clock import HandClock
 from watcher.errors import UsageError
-from watcher.spark import compat, offsets
-from watcher.spark.compat import Spark40Reader, stored_offset
+from watcher.spark import offsets
 from watcher.spark.options import parse
-from watcher.spark.stream_reader import StreamReader
+from watcher.spark.spark40 import Spark40Reader, stored_offset
 
 
 def log(checkpoint: Path, batch: int, *ends: Any) -> None:
@@ -39,16 +40,13 @@ class OldQuery:
         self.restart()
 
     def restart(self) -> None:
-        from pyspark.sql.types import StructType
-
         self.played.start()
-        options = parse(
-            {"stream": ARN, "startingPosition": "trim_horizon", "wireRecords": "true"},
-            streaming=True,
-        )
+        given = {"stream": ARN, "startingPosition": "trim_horizon", "wireRecords": "true"}
+        options = parse({**given, "checkpointLocation": str(self.checkpoint)}, streaming=True)
         schema = StructType().add("shard_id", "string").add("record", "string")
-        reader = StreamReader(options, schema, 2, planner=lambda _: self.played.planner)
-        self.reader = Spark40Reader(reader, str(self.checkpoint), self.played.clock)
+        self.reader = Spark40Reader(
+            options, schema, 2, planner=lambda _: self.played.planner, clock=self.played.clock
+        )
 
     def poll(self) -> bool:
         end = self.reader.latestOffset()
@@ -171,16 +169,12 @@ def test_what_is_no_folder_is_said(tmp_path: Path) -> None:
         stored_offset("nofs://x", ARN.__eq__)
 
 
-def test_an_old_spark_asks_for_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = cast(StreamReader, object())
-    monkeypatch.setattr(compat, "HAS_ADMISSION_CONTROL", True)
-    assert compat.adapted_reader(reader, None) is reader
-
-    monkeypatch.setattr(compat, "HAS_ADMISSION_CONTROL", False)
+def test_an_old_spark_asks_for_the_checkpoint() -> None:
+    options = parse({"stream": ARN, "columns": "keys"}, streaming=True)
+    reader = Spark40Reader(options, StructType().add("keys", "string"), 2)
 
     with pytest.raises(UsageError, match=r'needs .option\("checkpointLocation", …\) on readStream'):
-        compat.adapted_reader(reader, None)
-    assert isinstance(compat.adapted_reader(reader, "/place"), Spark40Reader)
+        reader.latestOffset()
 
 
 def test_a_first_end_is_understood_by_newer_sparks() -> None:

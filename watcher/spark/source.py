@@ -20,6 +20,7 @@ from watcher.spark.columns import ddl
 from watcher.spark.export_source import DynamoDBExport
 from watcher.spark.items import ItemsReader
 from watcher.spark.options import parse
+from watcher.spark.spark40 import Spark40Reader
 from watcher.spark.stream_reader import StreamReader
 
 _ONLY_READ = ("endingposition", "items", "segments", "readlimit")
@@ -51,8 +52,8 @@ class DynamoDBStreams(DataSource):
 
     def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
         options = parse(dict(self.options), streaming=True)
-        reader = StreamReader(options, schema, self.parallelism, keys=keys_for_helpers)
-        return compat.adapted_reader(reader, options.checkpoint)
+        kind = StreamReader if compat.HAS_ADMISSION_CONTROL else Spark40Reader
+        return kind(options, schema, self.parallelism, keys=keys_for_helpers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Returns the reader of `spark.read`."""
