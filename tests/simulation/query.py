@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import pickle
 from collections.abc import Callable, Iterable
@@ -54,19 +53,23 @@ def merged(tasks: Iterable[Batch]) -> Batch:
     return rows
 
 
-class Step:
-    """Steps a read-ahead as the threads in Spark's driver do: many shards side by side."""
+class SteppedReads(ReadAhead):
+    """Reads as the threads in Spark's driver do: many shards side by side."""
 
     def __init__(
-        self, ahead: ReadAhead, life: Life, scheduler: Scheduler, connect: Callable[..., Any]
+        self,
+        arn: str,
+        life: Life,
+        scheduler: Scheduler,
+        client: Callable[..., Any],
+        behind_seconds: float,
     ) -> None:
-        self.ahead = ahead
-        self.lock = contextlib.nullcontext()
+        super().__init__(arn, life, behind_seconds=behind_seconds)
         self._life = life
         self._scheduler = scheduler
         self._delay = 0.0
-        self._client: SimulatedClient = connect(self._add_delay, _READ_SECONDS)
-        self._has_news = False
+        self._client: SimulatedClient = client(self._add_delay, _READ_SECONDS)
+        self._news = False
         self._planned = float("inf")
 
     def _add_delay(self, seconds: float) -> None:
@@ -74,43 +77,40 @@ class Step:
 
     def wake(self) -> None:
         """The next read comes when the next shard's turn has."""
-        due = self._scheduler.now + max(0.0, self.ahead.seconds_until_due())
+        due = self._scheduler.now + max(0.0, self.seconds_until_due())
         if due < self._planned:
             self._planned = due
-            self._scheduler.after(due - self._scheduler.now, self._read)
+            self._scheduler.after(due - self._scheduler.now, self._read_due)
 
-    def _read(self) -> None:
+    def _read_due(self) -> None:
         self._planned = float("inf")
         if self._life.killed:
             return
-        if (shard := self.ahead.next()) is not None:
+        if (shard := self.next()) is not None:
             self._delay = 0.0
             try:
                 read = shard.read(self._client)
             except BaseException as error:
-                self.ahead.failure = self.ahead.failure or error
-                self._has_news = True
+                self.failure = self.failure or error
+                self._news = True
                 return
             self._scheduler.after(self._delay, lambda: self._take(shard, read))
-        if self.ahead.seconds_until_due() != float("inf"):
+        if self.seconds_until_due() != float("inf"):
             self.wake()
 
     def _take(self, shard: BufferedShard, events: list[ReaderEvent]) -> None:
         if not self._life.killed:
-            self.ahead.take(shard, events)
-            self._has_news = True
+            self.take(shard, events)
+            self._news = True
             self.wake()
 
     def wait(self, seconds: float) -> None:
         """Until something was read, or so long."""
         end = self._scheduler.now + seconds
-        self._has_news = False
-        while not self._has_news and self._scheduler.step(end):
+        self._news = False
+        while not self._news and self._scheduler.step(end):
             self._life.check()
         self._life.check()
-
-    def stop(self) -> None:
-        """Nothing is to be ended."""
 
 
 class Log(NamedTuple):
@@ -252,9 +252,10 @@ class Query(Program):
         arn = options.stream
         if not is_stream(arn):
             arn = retry_at_start(lambda: client.latest_stream(arn), life)
-        ahead = ReadAhead(arn, life, behind_seconds=self._scenario.behind_seconds)
-        step = Step(ahead, life, self._scheduler, self._universe.client)
-        return Planner(options, arn, client, step, clock=life)
+        ahead = SteppedReads(
+            arn, life, self._scheduler, self._universe.client, self._scenario.behind_seconds
+        )
+        return Planner(options, arn, client, ahead, clock=life)
 
     def _range_reader(self, options: SourceOptions, arn: str, life: Life) -> RangeReader:
         if self._life is None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import nullcontext
 from datetime import datetime
+from typing import Any
 
 from pyspark.sql.types import (
     DataType,
@@ -20,7 +20,16 @@ from pyspark.sql.types import (
 from tests.support.hand_clock import HandClock
 from tests.support.wire import FIRST, created, wire
 from watcher.aws.counters import Counters
-from watcher.aws.model import AfterSequence, AtSequence, AtTime, Latest, Listing, Position, Shard
+from watcher.aws.model import (
+    AfterSequence,
+    AtSequence,
+    AtTime,
+    Latest,
+    Listing,
+    Position,
+    Service,
+    Shard,
+)
 from watcher.errors import (
     ShardNotFoundError,
     StreamGoneError,
@@ -178,24 +187,24 @@ class PlayedStream:
         self.renewed += 1
 
 
-class InTurn:
-    """Drives a read-ahead a step at a time, whenever the planner waits."""
+def step(ahead: ReadAhead, service: Service) -> bool:
+    """Reads a due shard; False if there is none."""
+    shard = ahead.next()
+    if shard is not None:
+        ahead.take(shard, shard.read(service))
+    return shard is not None
 
-    def __init__(self, ahead: ReadAhead, stream: PlayedStream, clock: HandClock) -> None:
-        self.ahead = ahead
-        self.lock = nullcontext()
-        self._stream = stream
-        self._clock = clock
 
-    def wake(self) -> None:
-        pass
+class InTurn(ReadAhead):
+    """Reads a step at a time, whenever the planner waits."""
+
+    def __init__(self, stream: PlayedStream, clock: HandClock, **more: Any) -> None:
+        super().__init__(ARN, clock, **more)
+        self._stream, self._hand_clock = stream, clock
 
     def wait(self, seconds: float) -> None:
-        if not self.ahead.step(self._stream):
-            self._clock.sleep(min(seconds, self.ahead.seconds_until_due()))
-
-    def stop(self) -> None:
-        pass
+        if not step(self, self._stream):
+            self._hand_clock.sleep(min(seconds, self.seconds_until_due()))
 
 
 def numbers(pages: Iterable[Page]) -> list[int]:
@@ -226,9 +235,8 @@ class PlayedQuery:
 
     def start(self) -> None:
         """As after a restart: all that is known is the offset."""
-        self.ahead = ReadAhead(ARN, self.clock, limits=self.limits)
-        driver = InTurn(self.ahead, self.stream, self.clock)
-        self.planner = Planner(self.options, ARN, self.stream, driver, clock=self.clock)
+        self.ahead = InTurn(self.stream, self.clock, limits=self.limits)
+        self.planner = Planner(self.options, ARN, self.stream, self.ahead, clock=self.clock)
 
     def poll(self) -> bool:
         """One `latestOffset`, and the micro-batch where there is one."""
@@ -263,8 +271,8 @@ def played_batch(stream: PlayedStream, clock: HandClock, **more: str) -> BatchRe
     options = parse({"stream": ARN, **more}, streaming=False)
 
     def planner(options: SourceOptions) -> Planner:
-        driver = InTurn(ReadAhead(ARN, clock, end=options.end), stream, clock)
-        return Planner(options, ARN, stream, driver, clock=clock)
+        ahead = InTurn(stream, clock, end=options.end)
+        return Planner(options, ARN, stream, ahead, clock=clock)
 
     return BatchReader(
         options,

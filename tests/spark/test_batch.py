@@ -15,7 +15,6 @@ from watcher.spark.batch_reader import BatchReader
 from watcher.spark.micro_batch import SourceLimits
 from watcher.spark.options import parse
 from watcher.spark.planner import Planner
-from watcher.spark.read_ahead import ReadAhead
 
 
 def numbers_of(reader: BatchReader) -> list[int]:
@@ -81,7 +80,7 @@ def test_a_batch_holds_no_more_than_a_micro_batch_and_leaves_the_rest_to_executo
         played.write(f"s{each}", range(each * 50, each * 50 + 50))
     given = parse({"stream": ARN}, streaming=False)
     limits = SourceLimits(shard=4096, batch=16384)
-    driver = InTurn(ReadAhead(ARN, clock, limits=limits), played, clock)
+    driver = InTurn(played, clock, limits=limits)
 
     ranges = Planner(given, ARN, played, driver, clock=clock).up_to_now()
 

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StructType
 
-from tests.spark.played import ARN, PlayedQuery, PlayedStream, numbers
+from tests.spark.played import ARN, PlayedQuery, PlayedStream, numbers, step
 from tests.support.hand_clock import HandClock
 from watcher.errors import UsageError
 from watcher.spark import offsets
@@ -99,7 +99,7 @@ def test_the_first_micro_batch_waits_for_a_shard_that_is_behind(
 
     def works_again(seconds: float) -> None:
         sleep(seconds)
-        query.played.ahead.step(stream)  # as a thread does meanwhile
+        step(query.played.ahead, stream)  # as a thread does meanwhile
         if clock.monotonic() > began + 20:
             stream.failing = set()
 

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.spark.played import EXPIRED, PlayedQuery, PlayedStream, numbers
+from tests.spark.played import EXPIRED, PlayedQuery, PlayedStream, numbers, step
 from tests.support.hand_clock import HandClock
 from watcher.aws.model import Listing, Position, Shard
 from watcher.errors import CredentialsError, ExpiredIteratorError, StreamError, TransientError
@@ -125,7 +125,7 @@ class History:
         """Time passes, in which Spark has other things to do."""
         for _ in range(self.rng.choice((0, 0, 3, 20))):
             self.clock.sleep(0.3)
-            self.query.ahead.step(self.stream)
+            step(self.query.ahead, self.stream)
 
     def batch(self) -> bool:
         limit = self.query.options.max_records

@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.spark.played import ARN, PlayedStream, number, numbers
+from tests.spark.played import ARN, PlayedStream, number, numbers, step
 from tests.support.hand_clock import HandClock
 from watcher.aws.model import AfterSequence, TrimHorizon
 from watcher.spark.buffered_shard import BufferedPage
@@ -41,7 +41,7 @@ def add(ahead: ReadAhead, shard_id: str) -> None:
 def steps(ahead: ReadAhead, stream: PlayedStream) -> int:
     """How many reads are due now."""
     count = 0
-    while ahead.step(stream):
+    while step(ahead, stream):
         count += 1
     return count
 

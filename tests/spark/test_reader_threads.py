@@ -15,7 +15,7 @@ from tests.support.hand_clock import HandClock
 from watcher.aws.model import TrimHorizon
 from watcher.clock import CLOCK
 from watcher.errors import StreamError
-from watcher.spark.read_ahead import ReadAhead, ReaderThreads
+from watcher.spark.read_ahead import ReadAhead
 from watcher.streams.lineage import TrackedShard
 
 
@@ -25,19 +25,19 @@ def stream() -> PlayedStream:
 
 
 @pytest.fixture
-def threads(stream: PlayedStream) -> Iterator[ReaderThreads]:
-    made = ReaderThreads(ReadAhead(ARN, CLOCK), lambda: stream)
+def threads(stream: PlayedStream) -> Iterator[ReadAhead]:
+    made = ReadAhead(ARN, CLOCK, connect=lambda: stream)
     yield made
     made.stop()
 
 
-def add(threads: ReaderThreads, name: str) -> None:
+def add(threads: ReadAhead, name: str) -> None:
     with threads.lock:
-        threads.ahead.add(TrackedShard(name, None, TrimHorizon()), None)
+        threads.add(TrackedShard(name, None, TrimHorizon()), None)
         threads.wake()
 
 
-def until(threads: ReaderThreads, condition: Callable[[], object]) -> None:
+def until(threads: ReadAhead, condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + 60
     with threads.lock:
         while not condition():
@@ -45,11 +45,11 @@ def until(threads: ReaderThreads, condition: Callable[[], object]) -> None:
             threads.wait(1)
 
 
-def count(threads: ReaderThreads, name: str) -> int:
-    return sum(page.count for page in threads.ahead.shards[name].pages)
+def count(threads: ReadAhead, name: str) -> int:
+    return sum(page.count for page in threads.shards[name].pages)
 
 
-def test_many_shards_are_read_by_few_threads(threads: ReaderThreads, stream: PlayedStream) -> None:
+def test_many_shards_are_read_by_few_threads(threads: ReadAhead, stream: PlayedStream) -> None:
     before = set(threading.enumerate())
     names = [f"s{index}" for index in range(20)]
     for name in names:
@@ -64,19 +64,19 @@ def test_many_shards_are_read_by_few_threads(threads: ReaderThreads, stream: Pla
 
 
 def test_what_a_thread_can_not_bear_is_left_for_the_planner(
-    threads: ReaderThreads, stream: PlayedStream
+    threads: ReadAhead, stream: PlayedStream
 ) -> None:
     stream.write("a", range(10))
     stream.read_errors = [StreamError("no permission")]
     add(threads, "a")
 
-    until(threads, lambda: threads.ahead.failure)
+    until(threads, lambda: threads.failure)
 
-    assert str(threads.ahead.failure) == "no permission"
+    assert str(threads.failure) == "no permission"
 
 
 def test_threads_that_wait_for_long_are_woken_for_what_is_due_before(
-    threads: ReaderThreads, stream: PlayedStream
+    threads: ReadAhead, stream: PlayedStream
 ) -> None:
     stream.write("a", range(10))
     stream.closed = {"a"}
@@ -86,7 +86,7 @@ def test_threads_that_wait_for_long_are_woken_for_what_is_due_before(
     stream.write("a", range(10, 15))
 
     with threads.lock:  # there is nothing else that they would wake up for
-        threads.ahead.start_reader(threads.ahead.shards["a"], 0.05)
+        threads.start_reader(threads.shards["a"], 0.05)
         threads.wake()
 
     until(threads, lambda: count(threads, "a") == 15)

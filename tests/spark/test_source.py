@@ -26,7 +26,6 @@ from watcher.errors import DataLossError
 from watcher.spark.columns import ddl
 from watcher.spark.options import parse
 from watcher.spark.planner import Planner
-from watcher.spark.read_ahead import ReadAhead
 from watcher.spark.source import DynamoDBStreams
 from watcher.spark.stream_reader import StreamReader
 from watcher.spark.tasks import range_reader
@@ -276,7 +275,7 @@ def test_once_the_stop_file_is_there_no_batch_begins(tmp_path: Path) -> None:
     schema = cast(StructType, StructType.fromDDL(ddl(parse(given, streaming=True))))
 
     def planner(options: Any) -> Planner:
-        driver = InTurn(ReadAhead(ARN, clock), played, clock)
+        driver = InTurn(played, clock)
         return Planner(options, ARN, played, driver, clock=clock)
 
     reader = StreamReader(parse(given, streaming=True), schema, 2, planner=planner)
@@ -297,7 +296,7 @@ def test_a_micro_batch_that_is_done_again_has_the_same_rows() -> None:
     schema = cast(StructType, StructType.fromDDL(ddl(read_options)))
 
     def started() -> StreamReader:
-        driver = InTurn(ReadAhead(ARN, clock), played, clock)
+        driver = InTurn(played, clock)
         return StreamReader(
             read_options,
             schema,

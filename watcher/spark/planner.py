@@ -24,7 +24,7 @@ from watcher.spark.deferred_range import DeferredRange
 from watcher.spark.event_time import EventTimeAlignment, EventTimeLimit
 from watcher.spark.offsets import Offset, ShardOffset
 from watcher.spark.options import REMEDY, SourceOptions
-from watcher.spark.read_ahead import ReadAhead, ReadAheadDriver, ReaderThreads
+from watcher.spark.read_ahead import ReadAhead
 from watcher.spark.succession import StreamSuccession
 from watcher.spark.tasks import BufferedRange
 from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
@@ -71,7 +71,7 @@ class Planner:
         options: SourceOptions,
         arn: str,
         service: Service,
-        driver: ReadAheadDriver,
+        ahead: ReadAhead,
         *,
         clock: Clock = CLOCK,
         background: Service | None = None,
@@ -80,8 +80,7 @@ class Planner:
         self._options = options
         self._service = service
         self._background = background or service
-        self._driver = driver
-        self._ahead = driver.ahead
+        self._ahead = ahead
         self._clock = clock
         self._losses = Losses(is_error=options.fail_on_data_loss, remedy=REMEDY, clock=clock)
         self._succession = StreamSuccession(
@@ -119,9 +118,10 @@ class Planner:
     def connected(cls, options: SourceOptions) -> Planner:
         """Returns a planner over the real service, its shards read by threads."""
         service, arn = connect(options.stream, options.connection)
-        ahead = ReadAhead(arn, CLOCK, end=options.end)
-        threads = ReaderThreads(ahead, lambda: for_worker(options.connection, arn))
-        return cls(options, arn, service, threads, background=Lister(service))
+        ahead = ReadAhead(
+            arn, CLOCK, connect=lambda: for_worker(options.connection, arn), end=options.end
+        )
+        return cls(options, arn, service, ahead, background=Lister(service))
 
     def initial_offset(self) -> Offset:
         """Returns a new query's start, as positions whose meaning does not change with time."""
@@ -181,15 +181,15 @@ class Planner:
         deadline, first_reads_by = now + _IDLE_ANSWER_SECONDS, now + _FIRST_READS_SECONDS
         while True:
             pending = coordinator.refresh(self._background)
-            with self._driver.lock:
+            with self._ahead.lock:
                 self._handle_events(coordinator)
                 self._refresh_shards(coordinator)
                 if not self._are_tried() and self._clock.monotonic() < first_reads_by:
-                    self._driver.wait(_IDLE_ANSWER_SECONDS)
+                    self._ahead.wait(_IDLE_ANSWER_SECONDS)
                     continue
                 end = self._next_end(start, max_records, coordinator)
                 if end is not None and self._is_filling(max_records, now + _FILL_SECONDS):
-                    self._driver.wait(_IDLE_ANSWER_SECONDS)
+                    self._ahead.wait(_IDLE_ANSWER_SECONDS)
                     continue
                 if end is not None:
                     self._planned = end.shards
@@ -201,7 +201,7 @@ class Planner:
                     return Offset(self._succession.move_on(end_of_stream.successor), {})
                 if self._confirm_nothing(coordinator, deadline):
                     return start
-                self._driver.wait(_IDLE_ANSWER_SECONDS)
+                self._ahead.wait(_IDLE_ANSWER_SECONDS)
 
     def _is_filling(self, max_records: int | None, until: float) -> bool:
         """True while more of a backlog is read for a micro-batch with a limit, for a moment."""
@@ -252,7 +252,7 @@ class Planner:
             before = start.shards.get(shard.id)
             coordinator.reopen(shard.tracked)
             self._ahead.read_here(shard, before.position if before else shard.tracked.position)
-            self._driver.wake()
+            self._ahead.wake()
         return bool(past)
 
     @staticmethod
@@ -298,7 +298,7 @@ class Planner:
 
     def pages(self, between: Range) -> list[BufferedPage] | None:
         """Returns the pages of a range; None if executors have to read it."""
-        with self._driver.lock:
+        with self._ahead.lock:
             shard = self._ahead.shards.get(between.shard_id)
             return None if shard is None else shard.pages_between(between.start, between.upto)
 
@@ -330,7 +330,7 @@ class Planner:
 
         Spark asks right after it has planned one, and shows the answer until the next.
         """
-        with self._driver.lock:
+        with self._ahead.lock:
             shards = list(self._ahead.shards.values())
             unfinished = [] if self._coordinator is None else self._coordinator.lineage.unfinished
             unstarted = [each for each in unfinished if each.status is ShardStatus.WAITING]
@@ -344,7 +344,7 @@ class Planner:
 
     def stop(self) -> None:
         """Ends the background reading."""
-        self._driver.stop()
+        self._ahead.stop()
 
     # The shards that are read
 
@@ -375,12 +375,12 @@ class Planner:
             self._coordinator = coordinator
             self._first_shards = set(start.shards)
             self._first_until = self._clock.monotonic() + _FIRST_ANSWER_SECONDS
-        with self._driver.lock:
+        with self._ahead.lock:
             for shard_id, reached in start.shards.items():
                 if (shard := self._ahead.shards.get(shard_id)) is None:
                     continue
                 if self._ahead.delivered(shard, reached.position):
-                    self._driver.wake()
+                    self._ahead.wake()
                 if reached.finished and shard.has_ended and not shard.pages:
                     del self._ahead.shards[shard_id]
                     shard.tracked.position = reached.position
@@ -391,7 +391,7 @@ class Planner:
         """Starts the ready shards: executors read closed ones, unless a limit needs counting."""
         while ready := coordinator.take_ready():
             self._start(coordinator, ready)
-            self._driver.wake()
+            self._ahead.wake()
 
     def _start(self, coordinator: Coordinator, ready: list[TrackedShard]) -> None:
         bounded_at, closed = None, coordinator.listing.closed()
@@ -417,7 +417,7 @@ class Planner:
             shard.closed = shard.closed or coordinator.is_closed(shard.id)
         for tracked in coordinator.take_reopened():
             self._ahead.start_reader(self._ahead.shards[tracked.id])
-            self._driver.wake()
+            self._ahead.wake()
         if self._ahead.failure is not None:
             raise self._ahead.failure
         while self._ahead.events:
@@ -435,7 +435,7 @@ class Planner:
                 coordinator.finish(tracked)
             case ReadAgain(seconds):
                 self._ahead.start_reader(shard, seconds)
-                self._driver.wake()
+                self._ahead.wake()
 
     # When there is no micro-batch
 

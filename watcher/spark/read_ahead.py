@@ -1,8 +1,4 @@
-"""Reads open shards ahead of the micro-batches.
-
-`ReadAhead` decides which shard is next and when enough is buffered; it starts no thread and never
-waits. `ReaderThreads` drives it.
-"""
+"""Reads open shards ahead of the micro-batches, with a few threads."""
 
 from __future__ import annotations
 
@@ -12,9 +8,8 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 from watcher.aws.model import Position, Service
 from watcher.clock import Clock
@@ -35,10 +30,11 @@ _THREAD_STOP_SECONDS: Final = 2.0
 
 
 class ReadAhead:
-    """The shards that are being read, or have buffered pages.
+    """The shards that are being read, or have buffered pages; which is next, and when it is enough.
 
-    `events` are the readers' messages, pages included, in order: the planner handles them before it
-    hands out a later page.
+    `connect` makes a client for each thread, as threads can't share a connection; without it
+    nothing is read here but by the caller. Every use needs the `lock`. `events` are the readers'
+    messages, pages included, in order: the planner handles them before it hands out a later page.
     """
 
     def __init__(
@@ -46,6 +42,7 @@ class ReadAhead:
         arn: str,
         clock: Clock,
         *,
+        connect: Callable[[], Service] | None = None,
         end: datetime | None = None,
         behind_seconds: float = BEHIND_SECONDS,
         limits: SourceLimits = LIMITS,
@@ -63,6 +60,12 @@ class ReadAhead:
         self._parked: list[BufferedShard] = []
         self._order = itertools.count()
         self._bytes = 0
+        self.lock = threading.RLock()
+        self._has_read = threading.Condition(self.lock)
+        self._work = threading.Condition(self.lock)
+        self._connect = connect
+        self._threads: list[threading.Thread] = []
+        self._stopped = False
 
     def add(
         self,
@@ -171,13 +174,6 @@ class ReadAhead:
         else:  # the records behind the range are old, too
             self.start_reader(shard)
 
-    def step(self, service: Service) -> bool:
-        """Reads a due shard; returns False if there is none. Raises StreamError."""
-        shard = self.next()
-        if shard is not None:
-            self.take(shard, shard.read(service))
-        return shard is not None
-
     def _put_back(self, shard: BufferedShard) -> None:
         assert shard.reader is not None
         if shard.reader.finished:
@@ -199,59 +195,21 @@ class ReadAhead:
         shard.is_parked = False
         heapq.heappush(self._due, (self._clock.monotonic() + pause, next(self._order), shard))
 
-
-def _is_refusal(event: ReaderEvent) -> bool:
-    return isinstance(event, ReadFailed) or (
-        isinstance(event, ReaderEnded) and event.gone is not None
-    )
-
-
-class ReadAheadDriver(Protocol):
-    """Drives a read-ahead."""
-
-    ahead: ReadAhead
-
-    @property
-    def lock(self) -> AbstractContextManager[object]:
-        """The lock for every use of the read-ahead."""
+    # The threads
 
     def wake(self) -> None:
-        """Notes that there is more to read. The caller holds the lock."""
-
-    def wait(self, seconds: float) -> None:
-        """Waits up to `seconds` for a read. The caller holds the lock. May raise StreamError."""
-
-    def stop(self) -> None:
-        """Ends the reading."""
-
-
-class ReaderThreads:
-    """Drives a read-ahead with a few threads.
-
-    `connect` makes a client for each of them, as threads can't share a connection.
-    """
-
-    def __init__(self, ahead: ReadAhead, connect: Callable[[], Service]) -> None:
-        self.ahead = ahead
-        self.lock = threading.RLock()
-        self._has_read = threading.Condition(self.lock)
-        self._work = threading.Condition(self.lock)
-        self._connect = connect
-        self._threads: list[threading.Thread] = []
-        self._stopped = False
-
-    def wake(self) -> None:
-        """See `ReadAheadDriver`: wakes the threads, and starts another one for many shards."""
+        """Wakes the threads, as there is more to read, and starts another one for many shards."""
         self._work.notify_all()
-        if len(self._threads) < min(_THREADS, len(self.ahead.shards)):
+        most = 0 if self._connect is None else _THREADS
+        if len(self._threads) < min(most, len(self.shards)):
             name = f"reader {len(self._threads)}"
             # A daemon: Spark ends this process without a warning.
-            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            thread = threading.Thread(target=self._read_on, name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def wait(self, seconds: float) -> None:
-        """See `ReadAheadDriver`."""
+        """Waits up to `seconds` for a read."""
         self._has_read.wait(seconds)
 
     def stop(self) -> None:
@@ -262,26 +220,33 @@ class ReaderThreads:
         for thread in self._threads:
             thread.join(_THREAD_STOP_SECONDS)
 
-    def _run(self) -> None:
+    def _read_on(self) -> None:
+        assert self._connect is not None
         try:
             service = self._connect()
-            while (shard := self._next()) is not None:
+            while (shard := self._wait_for_due()) is not None:
                 events = shard.read(service)  # outside of the lock: the others read meanwhile
                 with self.lock:
-                    self.ahead.take(shard, events)
+                    self.take(shard, events)
                     self._work.notify()
                     self._has_read.notify_all()
         except BaseException as error:
             with self.lock:
-                self.ahead.failure = self.ahead.failure or error
+                self.failure = self.failure or error
                 self._has_read.notify_all()
 
-    def _next(self) -> BufferedShard | None:
+    def _wait_for_due(self) -> BufferedShard | None:
         """Waits for a due shard, and returns it; None at the end."""
         with self.lock:
             while not self._stopped:
-                if (shard := self.ahead.next()) is not None:
+                if (shard := self.next()) is not None:
                     return shard
-                seconds = self.ahead.seconds_until_due()
+                seconds = self.seconds_until_due()
                 self._work.wait(None if seconds == math.inf else seconds)
         return None
+
+
+def _is_refusal(event: ReaderEvent) -> bool:
+    return isinstance(event, ReadFailed) or (
+        isinstance(event, ReaderEnded) and event.gone is not None
+    )
