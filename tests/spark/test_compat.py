@@ -44,9 +44,8 @@ class OldQuery:
         given = {"stream": ARN, "startingPosition": "trim_horizon", "wireRecords": "true"}
         options = parse({**given, "checkpointLocation": str(self.checkpoint)}, streaming=True)
         schema = StructType().add("shard_id", "string").add("record", "string")
-        self.reader = Spark40Reader(
-            options, schema, 2, planner=lambda _: self.played.planner, clock=self.played.clock
-        )
+        self.reader = Spark40Reader(options, schema, 2, planner=lambda _: self.played.planner)
+        self.reader.clock = self.played.clock
 
     def poll(self) -> bool:
         end = self.reader.latestOffset()

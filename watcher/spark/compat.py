@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import signature
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyspark
@@ -84,7 +84,7 @@ class _RefusedReader(DataSourceStreamReader):
     def __init__(self, error: WatcherError) -> None:
         self._error = error
 
-    def initialOffset(self, *given: object) -> Any:
+    def initialOffset(self, *given: object) -> NoReturn:
         """Raises the error."""
         raise self._error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyspark
@@ -32,11 +32,9 @@ _FIRST_BATCH_SECONDS: Final = 30.0
 class Spark40Reader(StreamReader):
     """The streaming read as Spark 4.0 and 4.1 call it."""
 
-    def __init__(self, *given: Any, clock: Clock = CLOCK, **more: Any) -> None:
-        super().__init__(*given, **more)
-        self._clock = clock
-        self._end: OffsetJson | None = None
-        self._start: OffsetJson = {}
+    clock: Clock = CLOCK
+    _end: OffsetJson | None = None
+    _start: OffsetJson = {}  # noqa: RUF012 (it is never changed in place)
 
     def latestOffset(self) -> OffsetJson:  # type: ignore[override]
         """Returns the end of the next micro-batch.
@@ -67,17 +65,17 @@ class Spark40Reader(StreamReader):
 
         It may be the only one.
         """
-        began = quiet_since = self._clock.monotonic()
+        began = quiet_since = self.clock.monotonic()
         end = self._next(start)
         while end["stream"] != start["stream"]:  # all of that stream is done: the next one's turn
             start, end = end, self._next(end)
         while True:
-            now = self._clock.monotonic()
+            now = self.clock.monotonic()
             if self.awaits_others:
                 began = quiet_since = now
             elif now >= min(began + _FIRST_BATCH_SECONDS, quiet_since + _QUIET_SECONDS):
                 return end
-            self._clock.sleep(_QUIET_POLL_SECONDS)
+            self.clock.sleep(_QUIET_POLL_SECONDS)
             grown = self._next(start)
             if grown != end:
                 end, quiet_since = grown, now
