@@ -7,11 +7,11 @@ import shutil
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from watcher.aws.model import Listing, Shard, opened_at
+from watcher.aws.model import Listing, Shard, ShardKey, opened_at
 from watcher.cli import options
 from watcher.declared import Opt
 from watcher.errors import ServiceError, StreamError
@@ -190,19 +190,27 @@ def as_json(listing: Listing) -> dict[str, object]:
     }
 
 
-def tree(listing: Listing, columns: int = _ANY_COLUMNS, *, header: bool = False) -> list[str]:
+def tree(
+    listing: Listing,
+    columns: int = _ANY_COLUMNS,
+    *,
+    header: bool = False,
+    lags: Mapping[ShardKey, float] | None = None,
+) -> list[str]:
     """Returns the lineage's lines; shards whose parent is gone are roots.
 
-    They carry as many details as fit into the columns.
+    They carry as many details as fit into the columns, and those being read their lag.
     """
     for form in _FORMS:
-        found = list(_tree(listing, form, header))
+        found = list(_tree(listing, form, header, lags or {}))
         if max(map(cell_width, found)) <= columns:
             break
     return [cut(line, columns) for line in found]
 
 
-def _tree(listing: Listing, form: _Form, header: bool) -> Iterator[str]:
+def _tree(
+    listing: Listing, form: _Form, header: bool, lags: Mapping[ShardKey, float]
+) -> Iterator[str]:
     name = listing.arn if form.numbers else listing.table
     yield printable(f"{name} ({listing.status.lower()}, {listing.view_type})")
     if header:
@@ -219,7 +227,9 @@ def _tree(listing: Listing, form: _Form, header: bool) -> Iterator[str]:
         guide = ("+-- ", "`-- ")[is_last] if is_plain else ("├── ", "└── ")[is_last]
         # A parent with a child has ended, though it may still look open.
         is_open = shard.end is None and shard.id not in below
-        yield before + guide + _line(shard, listing.time, is_open, form)
+        lag = lags.get(ShardKey(listing.arn, shard.id))
+        line = _line(shard, listing.time, is_open, form)
+        yield before + guide + line + ("" if lag is None else f"  lag {lag:.0f} s")
         before += "    " if is_last else ("|   " if is_plain else "│   ")
         children = below.get(shard.id, [])
         waiting += [(each, before, each is children[-1]) for each in reversed(children)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from watcher.options import ReadOptions, WatchOptions
 from watcher.version import install
 
 if TYPE_CHECKING:
-    from watcher.aws.model import Listing
+    from watcher.aws.model import ShardKey
     from watcher.cli.command_line import CommandLine
     from watcher.delivery.handler import Handler
     from watcher.live.app import RunWatch
@@ -210,7 +210,7 @@ def _shown(watch: RunWatch, streams: Sequence[str], values: Values) -> Totals | 
     """Runs the view until the watch ends; returns its totals."""
     from watcher.live.app import LiveView, NotesHandler
 
-    made = LiveView(watch, _history(values), _listings(streams, values))
+    made = LiveView(watch, _history(values), _shards(streams, values))
     notes = NotesHandler(made)
     before = logger.handlers[:]
     logger.handlers[:] = [notes]
@@ -242,12 +242,16 @@ def _history(values: Values) -> Callable[[ChangeLine], Iterable[Record]]:
     return history
 
 
-def _listings(streams: Sequence[str], values: Values) -> Callable[[set[str]], list[Listing]]:
-    def listings(seen: set[str]) -> list[Listing]:
+def _shards(
+    streams: Sequence[str], values: Values
+) -> Callable[[set[str], Mapping[ShardKey, float], int], str]:
+    def shards(seen: set[str], lags: Mapping[ShardKey, float], columns: int) -> str:
         from watcher.aws.connect import connect
+        from watcher.cli.streams import tree
 
         named = [each for each in streams if not set("*?[") & {*each}]
         found = [connect(each, options.connection(values)) for each in seen or named]
-        return [client.list_shards(arn) for client, arn in found]
+        listings = [client.list_shards(arn) for client, arn in found]
+        return "\n".join(line for each in listings for line in tree(each, columns, lags=lags))
 
-    return listings
+    return shards

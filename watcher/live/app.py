@@ -13,8 +13,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping
 
 from rich.text import Text
 from textual import work
@@ -22,23 +21,18 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Input, Static, Tree
-from textual.widgets.tree import TreeNode
+from textual.widgets import Footer, Input, Static
 
-from watcher.aws.arns import short_table_names, table_of
-from watcher.aws.model import Listing, ShardKey, opened_at
+from watcher.aws.model import ShardKey
 from watcher.errors import WatcherError
-from watcher.formatting.differences import change_lines, shortened, shown_item
+from watcher.formatting.differences import change_lines, shown_item
 from watcher.formatting.text import counted, painted_alone, printable
 from watcher.live.changes import ChangeBuffer, ChangeLine, ChangeList, parse_search
 from watcher.observability.watch_stats import Rate, Totals, WatchStats
 from watcher.records.record import Record
 
-# Each level of the tree is indented by so much; the mark that folds a line is as wide.
-_GUIDE = 2
-_FIRST_LEVEL = 3  # below the stream, with the mark
-# The length of a shard's id on a narrow terminal: shardId-…-5ee6d958
-_FEW, _ANY = 18, 1_000
+# The border and the scrollbar of a screen.
+_FRAME_COLUMNS = 4
 
 KEYS = """\
 space      pause and follow again
@@ -55,7 +49,10 @@ Ctrl-Z     to the shell; fg comes back
 
 
 class TextScreen(ModalScreen[None]):
-    """A scrolled text over the list; Escape closes it."""
+    """A scrolled text over the list; Escape closes it.
+
+    A function returns the text for a number of columns: it may ask the service, in a thread.
+    """
 
     BINDINGS = [
         Binding("escape,q", "app.pop_screen", "Back"),
@@ -68,9 +65,10 @@ class TextScreen(ModalScreen[None]):
     }
     """
 
-    def __init__(self, title: str, copied: str = "") -> None:
+    def __init__(self, title: str, text: str | Callable[[int], str], copied: str = "") -> None:
         super().__init__()
         self._title = title
+        self._given = text
         self._copied = copied
         # Made here: on a busy machine the screen is mounted before what is in its box.
         self._text = Static(id="text")
@@ -81,9 +79,26 @@ class TextScreen(ModalScreen[None]):
             box.border_title = Text(self._title)  # a key may be `[/]`, which is markup
             yield self._text
 
-    def show_text(self, text: str) -> None:
+    def on_mount(self) -> None:
+        """Shows the text, or begins to read it."""
+        if isinstance(self._given, str):
+            self._show(self._given)
+        else:
+            self._show("reading the stream …")
+            self._read(self._given, self.app.size.width * 9 // 10 - _FRAME_COLUMNS)
+
+    @work(thread=True, exit_on_error=False)
+    def _read(self, read: Callable[[int], str], columns: int) -> None:
+        try:
+            text = read(columns)
+        except WatcherError as error:
+            text = f"error: {error}"
+        self.app.call_from_thread(self._show, text)
+
+    def _show(self, text: str) -> None:
         """Shows a text in the colours of its escape sequences."""
-        self._text.update(Text.from_ansi(painted_alone(text)))
+        if self.is_attached:
+            self._text.update(Text.from_ansi(painted_alone(text)))
 
     def action_copy(self) -> None:
         """Copies the wire JSON to the clipboard."""
@@ -101,149 +116,6 @@ def change_text(record: Record) -> str:
     lines += ["", f"shard {printable(record.shard_id)}, number {record.sequence_number}"]
     return "\n".join(lines)
 
-
-class ChangeScreen(TextScreen):
-    """One change, attribute by attribute, and the item in full."""
-
-    def __init__(self, table: str, record: Record) -> None:
-        super().__init__(table, str(record.raw, "utf-8", "replace"))
-        self._record = record
-
-    def on_mount(self) -> None:
-        """Fills the screen with the change and the item."""
-        self.show_text(change_text(self._record))
-
-
-class HistoryScreen(TextScreen):
-    """An item's history, as far as the stream goes back."""
-
-    def __init__(self, title: str, changes: Callable[[], Iterable[Record]]) -> None:
-        super().__init__(title)
-        self._changes = changes
-
-    def on_mount(self) -> None:
-        """Asks the service in a thread."""
-        self.show_text("reading the stream …")
-        self._read()
-
-    @work(thread=True, exit_on_error=False)
-    def _read(self) -> None:
-        try:
-            lines = [line for record in self._changes() for line in change_lines(record)]
-            text = "\n".join(lines) or "no change in what the stream holds"
-        except WatcherError as error:
-            text = f"error: {error}"
-        self.app.call_from_thread(self._show_if_open, text)
-
-    def _show_if_open(self, text: str) -> None:
-        if self.is_attached:
-            self.show_text(text)
-
-
-class KeysScreen(TextScreen):
-    """The list of keys."""
-
-    def __init__(self) -> None:
-        super().__init__("keys")
-
-    def on_mount(self) -> None:
-        """Shows the fixed text."""
-        self.show_text(KEYS)
-
-
-class ShardsScreen(ModalScreen[None]):
-    """Each stream's lineage, with the lag of the shards being read."""
-
-    BINDINGS = [Binding("escape,q,s", "app.pop_screen", "Back")]
-    DEFAULT_CSS = """
-    ShardsScreen { align: center middle; }
-    ShardsScreen > Tree { width: 90%; height: 85%; border: round $accent; }
-    """
-
-    def __init__(
-        self,
-        listings: Callable[[], Sequence[Listing]],
-        lags: Callable[[], Mapping[ShardKey, float]],
-    ) -> None:
-        super().__init__()
-        self._listings = listings
-        self._lags = lags
-
-    def compose(self) -> ComposeResult:
-        """Builds a tree, empty until the service has answered."""
-        yield Tree("reading the listings …")
-
-    def on_mount(self) -> None:
-        """Asks the service in a thread."""
-        self._list()
-
-    @work(thread=True, exit_on_error=False)
-    def _list(self) -> None:
-        try:
-            listings, error_text = self._listings(), ""
-        except WatcherError as error:
-            listings, error_text = [], f"error: {error}"
-        self.app.call_from_thread(self._fill, listings, error_text)
-
-    def _fill(self, listings: Sequence[Listing], error_text: str) -> None:
-        if not self.is_attached:
-            return
-        tree: Tree[None] = self.query_one(Tree)
-        tree.root.set_label(Text(printable(error_text) or "streams"))
-        tree.guide_depth = _GUIDE
-        names = short_table_names(listing.arn for listing in listings)
-        for listing in listings:
-            shown_name = names[table_of(listing.arn)]
-            name = shown_name if "/" in shown_name else listing.table
-            stream = tree.root.add(
-                Text(printable(f"{name} ({listing.status.lower()})")), expand=True
-            )
-            add_lineage(stream, listing, self._lags(), tree.size.width)
-        tree.root.expand()
-
-
-def add_lineage(
-    root: TreeNode[None], listing: Listing, lags: Mapping[ShardKey, float], columns: int
-) -> None:
-    """Adds each shard below its parent, in labels short enough for the columns."""
-    levels: dict[str, int] = {}
-    for shard in listing.shards:
-        levels[shard.id] = levels.get(shard.parent or "", _FIRST_LEVEL - 1) + 1
-    closed = listing.closed()
-    for most, is_dated in ((_ANY, True), (_FEW, True), (_FEW, False)):
-        labels = {
-            shard.id: _label(
-                shortened(shard.id, most),
-                is_open=shard.id not in closed,
-                lag=lags.get(ShardKey(listing.arn, shard.id)),
-                opened=opened_at(shard.id) if is_dated else None,
-            )
-            for shard in listing.shards
-        }
-        widths = (_GUIDE * levels[name] + label.cell_len for name, label in labels.items())
-        if max(widths, default=0) <= columns:
-            break
-    nodes: dict[str, TreeNode[None]] = {}
-    for shard in listing.shards:
-        above = nodes.get(shard.parent or "", root)
-        nodes[shard.id] = above.add(labels[shard.id], expand=True)
-
-
-def _label(shard_id: str, *, is_open: bool, lag: float | None, opened: datetime | None) -> Text:
-    label = Text(f"{printable(shard_id)} ")
-    label.append("open" if is_open else "closed", "green" if is_open else "dim")
-    if lag is not None:
-        label.append(f"  lag {lag:.0f} s", "yellow" if lag > 10 else "")
-    if opened is not None:
-        label.append(f"  since {_clock(opened)}", "dim")
-    return label
-
-
-def _clock(time: datetime) -> str:
-    return time.astimezone().strftime("%H:%M")
-
-
-logger = logging.getLogger("watcher")
 
 # From so many columns on, the change under the cursor is shown beside the list.
 _WIDE = 100
@@ -289,7 +161,7 @@ class LiveView(App[Totals | None]):
         self,
         watch: RunWatch,
         history: Callable[[ChangeLine], Iterable[Record]],
-        listings: Callable[[set[str]], Sequence[Listing]],
+        shards: Callable[[set[str], Mapping[ShardKey, float], int], str],
         buffer: ChangeBuffer | None = None,
     ) -> None:
         super().__init__()
@@ -298,7 +170,7 @@ class LiveView(App[Totals | None]):
         """The error that ended the watch."""
         self._watch = watch
         self._history = history
-        self._listings = listings
+        self._shards = shards
         self._stats = WatchStats()
         self._stop = _Stop()
         self.messages: deque[str] = deque(maxlen=1)
@@ -415,7 +287,9 @@ class LiveView(App[Totals | None]):
     def on_change_list_opened(self, message: ChangeList.Opened) -> None:
         """Opens the change that the user chose."""
         entry = message.entry
-        self.push_screen(ChangeScreen(self.buffer.tables[entry.table], entry.record))
+        raw = entry.raw.decode("utf-8", "replace")
+        title = self.buffer.tables[entry.table]
+        self.push_screen(TextScreen(title, change_text(entry.record), copied=raw))
 
     def on_input_submitted(self, message: Input.Submitted) -> None:
         """Filters the list."""
@@ -463,13 +337,17 @@ class LiveView(App[Totals | None]):
     def action_history(self) -> None:
         """Opens the history of the item under the cursor."""
         if (entry := self.changes.selected) is not None:
-            self.push_screen(HistoryScreen(entry.key, lambda: self._history(entry)))
+            self.push_screen(TextScreen(entry.key, lambda _: self._history_text(entry)))
+
+    def _history_text(self, entry: ChangeLine) -> str:
+        lines = [line for record in self._history(entry) for line in change_lines(record)]
+        return "\n".join(lines) or "no change in what the stream holds"
 
     def action_shards(self) -> None:
         """Opens the lineage of every stream that had a change."""
         streams = {*self._streams}
         lags = self._stats.lags
-        self.push_screen(ShardsScreen(lambda: self._listings(streams), lambda: lags))
+        self.push_screen(TextScreen("shards", lambda columns: self._shards(streams, lags, columns)))
 
     def action_copy(self) -> None:
         """Copies the wire JSON of the change under the cursor."""
@@ -479,7 +357,7 @@ class LiveView(App[Totals | None]):
 
     def action_keys(self) -> None:
         """Opens the list of keys."""
-        self.push_screen(KeysScreen())
+        self.push_screen(TextScreen("keys", KEYS))
 
     def action_end(self) -> None:
         """Stops the watch, and with it the view."""

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from tests.support.times import NOON
-from watcher.aws.model import Listing, Shard, StreamName
+from watcher.aws.model import Listing, Shard, ShardKey, StreamName
 from watcher.cli.streams import lines, tree
 
 
@@ -29,6 +29,8 @@ def test_each_shard_stands_below_its_parent_whatever_a_listing_order() -> None:
         )
     ]
     assert [line.removesuffix("  1..") for line in tree(listing(*lineage))] == shown
+    late = tree(listing(*lineage), lags={ShardKey("arn", "e"): 3.2})
+    assert late[-1] == "└── e  open  1..  lag 3 s"
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -4,22 +4,22 @@ import asyncio
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.pilot import Pilot
-from textual.widgets import Input, Static, Tree
+from textual.screen import Screen
+from textual.widgets import Input, Static
 from textual.widgets._footer import FooterKey
 
 from tests.support.wire import DIGITS, ODD_VALUES, odd_changes
 from watcher.aws.key_schema import remember_key_schema
-from watcher.aws.model import Listing, Shard, ShardKey
+from watcher.aws.model import ShardKey
 from watcher.errors import StreamError
-from watcher.live.app import ChangeScreen, HistoryScreen, LiveView, ShardsScreen, TextScreen
+from watcher.live.app import LiveView, TextScreen
 from watcher.live.changes import ChangeBuffer, ChangeLine, parse_search
 from watcher.observability.watch_stats import Totals, WatchStats
 from watcher.records.record import Record
@@ -73,22 +73,16 @@ def history(entry: ChangeLine) -> Iterable[Record]:
     return [record(1), record(4)]
 
 
-def listings(streams: set[str]) -> Sequence[Listing]:
-    shards = [Shard("shard-0", None, "1", "2"), Shard("shard-1", "shard-0", "3", None)]
-    now = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    return [Listing(ARN.format("orders"), "orders", "ENABLED", "KEYS_ONLY", shards, 1, now)]
+def shards(streams: set[str], lags: Mapping[ShardKey, float], columns: int) -> str:
+    return f"{columns} columns\n{lags}"
 
 
 class Case:
     """A view and the watch behind it."""
 
-    def __init__(
-        self,
-        buffer: ChangeBuffer | None = None,
-        listings: Callable[[set[str]], Sequence[Listing]] = listings,
-    ) -> None:
+    def __init__(self, buffer: ChangeBuffer | None = None) -> None:
         self.watch = Played()
-        self.view = LiveView(self.watch, history, listings, buffer)
+        self.view = LiveView(self.watch, history, shards, buffer)
 
     def run(self, play: Callable[[Pilot[Any]], Any], columns: int = 80) -> None:
         async def whole() -> None:
@@ -237,7 +231,8 @@ def test_80_columns_show_every_key_of_the_footer() -> None:
     case.run(play)
 
 
-def shown(screen: TextScreen) -> str:
+def shown(screen: Screen[Any]) -> str:
+    assert isinstance(screen, TextScreen)
     return str(screen.query_one("#text", Static).content)
 
 
@@ -258,7 +253,6 @@ def test_the_list_and_its_details_agree_with_the_forms_that_are_printed() -> Non
         assert "MODIFY zz=p, aa=s" in case.line(1)
         assert "TTL" in case.line(2) and "zz=p, aa=s" in case.line(2)
         await pilot.press("enter")
-        assert isinstance(case.view.screen, ChangeScreen)
         text = shown(case.view.screen)
         assert [each for each in ODD_VALUES[1:] if not re.search(each, text)] == []
         assert DIGITS[:-1] in text and "zz=p, aa=s (expired by TTL)" in text
@@ -272,16 +266,13 @@ def test_enter_opens_a_change_and_k_the_items_history() -> None:
     async def play(pilot: Pilot[Any]) -> None:
         case.give(record(1), record(2))
         await pilot.press("enter")
-        assert isinstance(case.view.screen, ChangeScreen)
         assert "~ total: 2 -> 3" in shown(case.view.screen)
         await pilot.press("y")
         assert json.loads(case.view.clipboard)["dynamodb"]["SequenceNumber"] == "2"
         await pilot.press("escape", "k")
-        screen = case.view.screen
-        assert isinstance(screen, HistoryScreen)
         await case.view.workers.wait_for_complete()
         await pilot.pause()
-        assert "~ total: 4 -> 5" in shown(screen)
+        assert "~ total: 4 -> 5" in shown(case.view.screen)
 
     case.run(play)
 
@@ -302,19 +293,17 @@ def test_an_item_may_be_called_like_markup(key: str) -> None:
     case.run(play)
 
 
-def test_s_shows_the_lineage_with_the_lag() -> None:
+def test_s_shows_the_shards_that_fit_with_their_lag() -> None:
     case = Case()
 
     async def play(pilot: Pilot[Any]) -> None:
         await pilot.press("s")
-        assert isinstance(case.view.screen, ShardsScreen)
         await case.view.workers.wait_for_complete()
         await pilot.pause()
-        (stream,) = case.view.screen.query_one(Tree).root.children
-        (parent,) = stream.children
-        (child,) = parent.children
-        assert "shard-0 closed" in str(parent.label)
-        assert "shard-1 open  lag 3 s" in str(child.label)
+        (box,) = case.view.screen.query(VerticalScroll)
+        columns, lags = shown(case.view.screen).splitlines()
+        assert columns == f"{box.size.width - 2} columns"  # and the scrollbar
+        assert lags == str(case.watch.lags)
 
     case.run(play)
 
@@ -355,31 +344,6 @@ def test_two_tables_of_one_name_are_two_and_called_by_their_regions() -> None:
         assert case.view.screen.query_one(VerticalScroll).border_title == "us-east-1/orders"
 
     case.run(play)
-
-
-@pytest.mark.parametrize("columns", [60, 80, 120])
-def test_the_lineage_fits_into_the_terminal(columns: int) -> None:
-    opened = 1795330388569
-    names = [f"shardId-{opened + 1000 * n:020d}-5ee6d95{n}" for n in range(6)]
-    shards = [Shard(name, above, "1") for above, name in zip([None, *names], names, strict=False)]
-    now = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    arn = ARN.format("orders")
-    listing = Listing(arn, "orders", "ENABLED", "KEYS_ONLY", shards, 1, now)
-    case = Case(listings=lambda _: [listing])
-    case.watch.lags = {ShardKey(arn, names[-1]): 13.0}
-
-    async def play(pilot: Pilot[Any]) -> None:
-        await pilot.press("s")
-        await case.view.workers.wait_for_complete()
-        await pilot.pause()
-        tree = case.view.screen.query_one(Tree)
-        assert tree.virtual_size.width <= tree.size.width
-        (*_, last) = tree.root.tree._tree_nodes.values()
-        label = str(last.label)
-        assert label.startswith(names[-1] if columns == 120 else "shardId-…-5ee6d955 ")
-        assert "open  lag 13 s" in label and ("since" in label) == (columns > 60)
-
-    case.run(play, columns)
 
 
 def test_q_ends_the_watch_and_then_the_view() -> None:
