@@ -251,7 +251,7 @@ class Play:
                 arn,
                 made,
                 service=service,
-                background_service=(asides or {}).get(arn),
+                first_service=(asides or {}).get(arn),
                 of_table=of_table,
                 items=items if arn == ARN else None,
                 clock=self.clock,

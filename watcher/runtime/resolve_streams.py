@@ -35,17 +35,11 @@ class _StreamFactory:
         self._options = options
         self._on_answer = on_answer
         self._several = several
-        self._services: dict[StreamsClient, Lister] = {}
-        self._background_services: dict[StreamsClient, Lister] = {}
+        self._listers: dict[StreamsClient, Lister] = {}
 
     def make(self, arn: str, of_table: bool = True, start: Position | None = None) -> WatchedStream:
         """Makes the watched stream of this ARN."""
-        start_service, client = self.clients.client_for(arn), self.clients.loop_client_for(arn)
-        if client not in self._services:
-            self._services[client] = Lister(client, self._on_answer)
-        if self._several and start_service not in self._background_services:
-            # A slow handler keeps the loop from a soon retry of the listing.
-            self._background_services[start_service] = Lister(start_service, self._on_answer)
+        patient, client = self.clients.client_for(arn), self.clients.loop_client_for(arn)
         connection, export = self._options.connection, self._options.snapshot_export
         items: Items = TableItems(connection, arn, client.table)
         if export is not None:
@@ -54,13 +48,18 @@ class _StreamFactory:
         return WatchedStream(
             arn,
             self._options,
-            service=self._services[client],
-            start_service=start_service,
-            background_service=self._background_services.get(start_service),
+            service=self._lister(client),
+            # A slow handler keeps the loop from a soon retry of the listing.
+            first_service=self._lister(patient) if self._several else patient,
             of_table=of_table,
             start=start,
             items=items,
         )
+
+    def _lister(self, client: StreamsClient) -> Lister:
+        if client not in self._listers:
+            self._listers[client] = Lister(client, self._on_answer)
+        return self._listers[client]
 
     def make_discovered(self, arn: str) -> WatchedStream:
         """Makes the watched stream of a table found later: all its records are new."""

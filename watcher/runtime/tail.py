@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from watcher.aws.model import Listing, ShardKey
+from watcher.aws.model import AtTime, Position, Service, ShardKey, TrimHorizon
 from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
-from watcher.errors import CredentialsError, StreamError
 from watcher.formatting.text import counted
 from watcher.pull.merged_shards import MergedShards
+from watcher.pull.merged_streams import MergedStreams
+from watcher.pull.shard_pool import PullOptions
 from watcher.records.record import Record
 from watcher.records.wire import WireRecord
 from watcher.runtime.watched_stream import WatchedStream
+from watcher.streams.checkpoint_format import Token
+from watcher.streams.losses import Losses
 
 logger = logging.getLogger("watcher")
 
@@ -59,9 +62,6 @@ class Tail:
         self._clock = clock
         self._places: list[_Place] = []
         self._turn = 0
-        self._error: StreamError | None = None
-        self._listings: dict[str, Listing] = {}
-        """Each stream's listing, made once."""
         self._newest: dict[ShardKey, tuple[float, int]] = {}
         """The time and the sequence number of each shard's last change."""
 
@@ -80,78 +80,59 @@ class Tail:
 
         Of several streams, one that can't be read keeps its own start. Raises StreamError.
         """
-        streams = [*streams]
+        watched = {each.arn: each for each in streams}
         for window in _WINDOWS:
-            self._places, self._newest, self._error = [], {}, None
+            self._places, self._newest = [], {}
             with closing(CallPool()) as calls:
-                readers = self._read(streams, window, calls)
+                readers = self._read(watched, window, calls)
             if self._is_ending():
                 return
-            is_whole = all(reader.confirm_caught_up() for reader in readers.values())
+            is_whole = all(reader.confirm_caught_up() for reader in readers)
             if window is None or (is_whole and self.found >= self._count):
                 break
-        if self._error is not None and len(streams) == 1:
-            raise self._error
-        for each, reader in readers.items():
-            reader.rewind(self._firsts(each.arn))
-            each.resume(reader.token)
+        for reader in readers:
+            reader.rewind(self._firsts(reader.arn))
+            watched[reader.arn].resume(reader.token)
         logger.info(f"Beginning with the last {counted(self.found, 'change')}")
 
     def _read(
-        self, streams: Sequence[WatchedStream], window: timedelta | None, calls: CallPool
-    ) -> dict[WatchedStream, MergedShards]:
+        self, watched: Mapping[str, WatchedStream], window: timedelta | None, calls: CallPool
+    ) -> list[MergedShards]:
         """Returns readers of the readable streams, having read the `window` up to now."""
-        readers: dict[WatchedStream, MergedShards] = {}
-        for each in streams:
-            if not self._is_ending():
-                with self._may_fail(each, readers):
-                    known = self._listings.get(each.arn)
-                    readers[each] = each.merged_reader(window, calls, len(streams), known)
-                    self._listings[each.arn] = readers[each].listing
-        while not self._is_ending():
-            unfinished = [
-                each for each, reader in readers.items() if not reader.confirm_caught_up()
-            ]
+        start: Position = TrimHorizon()
+        if window is not None:
+            start = AtTime(datetime.fromtimestamp(int(self._clock.time()), UTC) - window)
+        options = PullOptions(stream_count=len(watched), up_to_now=True)
+
+        def new_reader(service: Service, arn: str, start: Position | Token) -> MergedShards:
+            losses = Losses(clock=self._clock)  # the watch itself reports them
+            return MergedShards(
+                service,
+                arn,
+                start,
+                losses=losses,
+                calls=calls,
+                clock=self._clock,
+                options=options,
+            )
+
+        services = {arn: each.first_service for arn, each in watched.items()}
+        merged = MergedStreams(services, new_reader, self._clock, in_threads=False)
+        merged.start(dict.fromkeys(watched, start))
+        while True:
+            readers = [each for arn, each in merged.started.items() if arn not in merged.errors]
+            unfinished = [each for each in readers if not each.confirm_caught_up()]
             # Too few changes: reading stops early, as the next window starts earlier anyway.
             is_too_short = window is not None and self.found < self._count
-            if not unfinished or (
-                is_too_short and all(readers[each].confirm_idle() for each in unfinished)
-            ):
-                break
-            if not self._poll_readers(unfinished, readers):
+            is_idle = is_too_short and all(each.confirm_idle() for each in unfinished)
+            if not unfinished or is_idle or self._is_ending():
+                return readers
+            ready = merged.poll()
+            for _, reader in ready:
+                while reader.next_at is not None:
+                    self._note(reader.pop())
+            if not ready:
                 self._clock.sleep(_TICK_SECONDS)
-        return readers
-
-    def _poll_readers(
-        self, unfinished: Sequence[WatchedStream], readers: dict[WatchedStream, MergedShards]
-    ) -> bool:
-        """Takes the new records of each reader, all read side by side; True if there were any."""
-        has_records = False
-        if len(unfinished) > 1:
-            for each in unfinished:
-                with self._may_fail(each, readers):
-                    readers[each].start_reads()
-        for each in unfinished:
-            if (reader := readers.get(each)) is not None:
-                with self._may_fail(each, readers):
-                    reader.poll()
-                    while reader.next_at is not None:
-                        self._note(reader.pop())
-                        has_records = True
-        return has_records
-
-    @contextmanager
-    def _may_fail(
-        self, stream: WatchedStream, readers: dict[WatchedStream, MergedShards]
-    ) -> Iterator[None]:
-        """Drops the reader of a stream that can't be read."""
-        try:
-            yield
-        except CredentialsError:
-            raise
-        except StreamError as error:
-            self._error = error
-            readers.pop(stream, None)
 
     def _note(self, record: Record) -> None:
         created, number = record.created_at, int(record.sequence_number)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from watcher.aws.arns import table_name, table_of
 from watcher.aws.discovery import newer_stream
 from watcher.aws.model import (
     AtTime,
-    CachedListing,
     Latest,
     Listing,
     Position,
@@ -27,8 +26,6 @@ from watcher.delivery.dispatcher import Dispatcher
 from watcher.errors import StreamGoneError, UsageError
 from watcher.formatting.style import time_text
 from watcher.options import WatchOptions
-from watcher.pull.merged_shards import MergedShards
-from watcher.pull.shard_pool import PullOptions
 from watcher.pull.stream_successor import SUCCESSOR_WAIT_SECONDS, StreamEnd, SuccessorSearch
 from watcher.pull.table_snapshot import Items, TableSnapshot
 from watcher.runtime.protocol import ShardAssignment
@@ -53,9 +50,8 @@ _STAMPS_APART = timedelta(minutes=1)
 class WatchedStream:
     """A stream, or with `of_table` a table's stream and its successors.
 
-    The loop calls `service`, which must not delay delivery; `start_service` is for the start, which
-    may wait. Where other streams are delivered meanwhile, the first listing comes from
-    `background_service`, in answer to a later call.
+    The loop calls `service`, which must not delay delivery. `first_service` makes the first
+    listing: it may wait, or where other streams are delivered meanwhile, answer a later call.
     """
 
     def __init__(
@@ -64,8 +60,7 @@ class WatchedStream:
         options: WatchOptions,
         *,
         service: Service,
-        start_service: Service | None = None,
-        background_service: Service | None = None,
+        first_service: Service | None = None,
         of_table: bool = False,
         start: Position | None = None,
         items: Items | None = None,
@@ -96,8 +91,7 @@ class WatchedStream:
         if items is not None and items.time is not None:
             self._start = AtTime(items.time - _STAMPS_APART)
         self._latest = LatestMoment(clock)
-        self._start_service = start_service or service
-        self._listing_service = background_service or self._start_service
+        self.first_service = first_service or service
         self._clock = clock
         waits = of_table and not options.is_bounded
         self._successor = SuccessorSearch(
@@ -182,33 +176,6 @@ class WatchedStream:
         """True if it starts at a token's positions."""
         return self._stored is not None
 
-    def merged_reader(
-        self,
-        window: timedelta | None,
-        calls: CallPool,
-        stream_count: int,
-        known: Listing | None = None,
-    ) -> MergedShards:
-        """Returns a reader of the last `window` (None: all) up to now, for use before the start.
-
-        `stream_count` streams are read like this at the same time, with this one. A `known` listing
-        saves another one, and sets the end. Raises StreamError.
-        """
-        start: Position = TrimHorizon()
-        if window is not None:
-            now = datetime.fromtimestamp(int(self._clock.time()), UTC)
-            start = AtTime(now - window)
-        losses = Losses(clock=self._clock)
-        return MergedShards(
-            self._start_service if known is None else CachedListing(self._start_service, known),
-            self.arn,
-            start,
-            losses=losses,
-            calls=calls,
-            clock=self._clock,
-            options=PullOptions(stream_count=stream_count, up_to_now=True),
-        )
-
     def _refuse_view(self, view_type: str) -> None:
         """Raises UsageError for a filter of images that the stream lacks; one of several warns."""
         try:
@@ -222,12 +189,6 @@ class WatchedStream:
     def start(self) -> None:
         """Makes the first listing. Raises StreamError, DataLossError."""
         token = self._stored
-        if self.retry.failures and token is None and isinstance(self._start, Latest):
-            # "Latest" means the moment of the first attempt, not of this retry.
-            listing = self._listed()
-            self.coordinator = self._new_coordinator(self.arn, self._latest.in_stream(listing))
-            self._listing_service = CachedListing(self._listing_service, listing)
-        self.coordinator.schedule.stream_count = self.stream_count
         try:
             listing = self._listed()
         except StreamGoneError as error:
@@ -235,11 +196,15 @@ class WatchedStream:
                 raise
             self.move_on(new, str(error))
             listing = self._listed()
+        if self.retry.failures and token is None and isinstance(self._start, Latest):
+            # "Latest" means the moment of the first attempt, not of this retry.
+            self.coordinator = self._new_coordinator(self.arn, self._latest.in_stream(listing))
+        self.coordinator.schedule.stream_count = self.stream_count
         self._refuse_view(listing.view_type)
         policy = self._options.on_stale
         restarts = self.losses.restarts_snapshot(policy, "checkpoint", token, listing)
         self.coordinator.start(listing)
-        self._listing_service = self.service  # for a second start, while others are delivered
+        self.first_service = self.service  # for a second start, while others are delivered
         self.losses.warn_if_starting_late(listing)
         self._start_snapshot(None if token is None else token.snapshot, restarts=restarts)
         if self._options.is_bounded:
@@ -248,10 +213,10 @@ class WatchedStream:
             logger.info("The stream has no shards yet", extra=self.coordinator.about())
 
     def _listed(self) -> Listing:
-        return first_listing(self._listing_service, self.arn)
+        return first_listing(self.first_service, self.arn)
 
     def _newest(self) -> str | None:
-        return retry_at_start(lambda: newer_stream(self._listing_service, self.arn), self._clock)
+        return retry_at_start(lambda: newer_stream(self.first_service, self.arn), self._clock)
 
     def _start_snapshot(self, stored: TokenSnapshot | None, *, restarts: bool) -> None:
         """Creates the snapshot; one that the checkpoint holds as finished only if it `restarts`."""
