@@ -49,6 +49,10 @@ def test_two_tables_rotate_under_a_watch_that_is_ended_and_resumed(
     rest = run(*arguments, "--no-follow", env=server.environment)
     assert rest.status == 0
     assert sort_keys(rest.out) == {name: expected(150, 20) for name in names}
+    last = run(*arguments[:3], "--tail", "30", "--no-follow", env=server.environment)
+    found = sort_keys(last.out)
+    assert sum(map(len, found.values())) == 30
+    assert all(found[name] == expected(170 - len(found[name]), len(found[name])) for name in names)
 
 
 def test_lines_for_people_begin_with_the_table_and_names_without_a_stream_are_named(
