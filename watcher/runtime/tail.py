@@ -127,12 +127,12 @@ class Tail:
             is_idle = is_too_short and all(each.confirm_idle() for each in unfinished)
             if not unfinished or is_idle or self._is_ending():
                 return readers
-            ready = merged.poll()
-            for _, reader in ready:
+            merged.poll()
+            if not merged.has_buffered:
+                self._clock.sleep(_TICK_SECONDS)
+            for reader in merged.started.values():
                 while reader.next_at is not None:
                     self._note(reader.pop())
-            if not ready:
-                self._clock.sleep(_TICK_SECONDS)
 
     def _note(self, record: Record) -> None:
         created, number = record.created_at, int(record.sequence_number)
