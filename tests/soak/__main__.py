@@ -10,6 +10,8 @@ from pathlib import Path
 
 from tests.soak.soak import Outcome, Soak
 
+FOLDER = Path("build/soak")
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run it, print what was done and the verdict; 1 on any violation. Ctrl-C ends it early."""
@@ -17,22 +19,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--hours", type=float, default=8.0, help="default 8; 0.33 is 20 minutes")
     parser.add_argument("--rate", type=int, default=100, metavar="N", help="changes a second")
     parser.add_argument("--seed", type=int, help="default by chance")
-    parser.add_argument(
-        "--keep",
-        type=Path,
-        default=Path("build/soak"),
-        metavar="DIR",
-        help="where logs and samples.csv are left; default build/soak",
-    )
     options = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
 
     def say(text: str) -> None:
         print(text, flush=True)
 
-    say(f"seed {seed}, {options.hours:g} h; files in {options.keep}")
-    soak = Soak(options.hours * 3600, options.rate, seed, options.keep.resolve(), say)
-    outcome = soak.run()
+    say(f"seed {seed}, {options.hours:g} h; files in {FOLDER}")
+    seconds = options.hours * 3600
+    outcome = Soak(seconds, options.rate, seed, FOLDER.resolve(), say).run()
     report(outcome)
     return 0 if outcome.is_good else 1
 
@@ -43,11 +38,8 @@ def report(outcome: Outcome) -> None:
     for what, count in sorted(outcome.done.items(), key=lambda pair: -pair[1]):
         print(f"{what:36} {count:8}")
     for how, takeovers in outcome.takeovers.items():
-        lease, delivery = (
-            f"median {statistics.median(seconds):.1f}, at most {max(seconds):.1f}"
-            for seconds in zip(*takeovers, strict=True)
-        )
-        print(f"takeover after {how}, s: the lease {lease}; the first change {delivery}")
+        figures = f"median {statistics.median(takeovers):.1f}, at most {max(takeovers):.1f}"
+        print(f"takeover after {how}, s until the first change: {figures}")
     print(f"\n{'verdict':36} {'changes':>8}\n{'written':36} {outcome.written:8}")
     for what, count in outcome.faults.items():
         print(f"{what:36} {count:8}")
@@ -56,22 +48,11 @@ def report(outcome: Outcome) -> None:
     for each in outcome.growths:
         bad = "  TOO MUCH" if each.too_much else ""
         figures = f"{each.median:8.1f} {each.an_hour:+8.2f} {each.rise:+8.2f}"
-        print(f"{_NAMES[each.name]:36} {figures}{bad}")
+        print(f"{each.name:36} {figures}{bad}")
     if not outcome.growths:
         print("too short to judge")
-    if lags := [each.lag for each in outcome.samples]:
-        print(f"lag, s: median {statistics.median(lags):.2f}, at most {max(lags):.1f}")
     for complaint in outcome.complaints[:20]:
         print(f"BAD: {complaint}")
-
-
-_NAMES = {
-    "manager": "manager's memory, MB",
-    "processes": "all processes' memory, MB",
-    "alive": "processes",
-    "descriptors": "manager's descriptors",
-    "threads": "manager's threads",
-}
 
 
 if __name__ == "__main__":

@@ -17,23 +17,22 @@ from tests.soak.account import Run
 _ROOT = Path(__file__).parents[2]
 _NUMBER = re.compile(rb'"pk":{"S":"(\w+)"},"v":{"N":"(\d+)"}')
 _KEYS = re.compile(rb'"Keys":{"pk":{"S":"(\w+)"}}')
-_TIME = re.compile(rb'"ApproximateCreationDateTime":([\d.]+)')
 
-Told = Callable[[Run, str, int, float], None]
+Told = Callable[[Run, str, int], None]
 
 
-def change_in(line: bytes) -> tuple[str, int, float] | None:
-    """The item's name, the change's number and its time; None for what a kill has cut off."""
+def change_in(line: bytes) -> tuple[str, int] | None:
+    """The item's name and the change's number; None for what a kill has cut off."""
     if not line.endswith(b"\n"):
         return None
-    key, time = _KEYS.search(line), _TIME.search(line)
+    key = _KEYS.search(line)
     images = {name: _NUMBER.search(line, line.find(name)) for name in (b"NewImage", b"OldImage")}
     new = images[b"NewImage"] if b'"NewImage"' in line else None
     image = new or images[b"OldImage"]
-    if key is None or time is None or image is None:
+    if key is None or image is None:
         return None
     # One that removes is the next after the image that it has removed.
-    return key[1].decode(), int(image[2]) + (new is None), float(time[1])
+    return key[1].decode(), int(image[2]) + (new is None)
 
 
 class Watch:

@@ -28,26 +28,16 @@ class Sample(NamedTuple):
     descriptors: int
     """The manager's."""
     threads: int
-    lag: float
-    """The age in seconds of the oldest change that was delivered since the last sample."""
-    behind: int
-    """Changes written and not delivered."""
-
-
-class Limit(NamedTuple):
-    """By how much a figure may rise over the time judged: the larger one of the two."""
-
-    absolute: float
-    share: float
 
 
 LIMITS = {
-    "manager": Limit(3.0, 0.05),
-    "processes": Limit(10.0, 0.10),
-    "alive": Limit(2.0, 0.0),
-    "descriptors": Limit(4.0, 0.0),
-    "threads": Limit(1.0, 0.0),
+    "manager": (3.0, 0.05),
+    "processes": (10.0, 0.10),
+    "alive": (2.0, 0.0),
+    "descriptors": (4.0, 0.0),
+    "threads": (1.0, 0.0),
 }
+"""By how much a figure may rise over the time judged, and its share: the larger one of the two."""
 
 
 class Growth(NamedTuple):
@@ -61,7 +51,7 @@ class Growth(NamedTuple):
     too_much: bool
 
 
-def sample(process: int, hours: float, lag: float, behind: int) -> Sample:
+def sample(process: int, hours: float) -> Sample:
     """What a program takes now. Raises OSError where it has ended."""
     folder, others = Path(f"/proc/{process}"), children(process)
     return Sample(
@@ -71,8 +61,6 @@ def sample(process: int, hours: float, lag: float, behind: int) -> Sample:
         1 + len(others),
         len(list((folder / "fd").iterdir())),
         len(list((folder / "task").iterdir())),
-        lag,
-        behind,
     )
 
 
@@ -83,7 +71,7 @@ def growth(samples: Sequence[Sample]) -> list[Growth]:
     judged = [each for each in samples if each.hours >= _WARM_UP * samples[-1].hours]
     judged = judged[:: -(-len(judged) // _MOST_POINTS)]
     found = []
-    for name, limit in LIMITS.items():
+    for name, (least, share) in LIMITS.items():
         points = [(each.hours, float(getattr(each, name))) for each in judged]
         slope = statistics.median(
             (late[1] - early[1]) / (late[0] - early[0])
@@ -92,6 +80,5 @@ def growth(samples: Sequence[Sample]) -> list[Growth]:
         )
         median = statistics.median(value for _, value in points)
         rise = slope * (points[-1][0] - points[0][0])
-        allowed = max(limit.absolute, limit.share * median)
-        found.append(Growth(name, median, slope, rise, rise > allowed))
+        found.append(Growth(name, median, slope, rise, rise > max(least, share * median)))
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import itertools
 import random
 import threading
@@ -18,7 +17,7 @@ from tests.soak.account import FORBIDDEN
 from tests.soak.disturbances import Disturbances, faults_of
 from tests.soak.program import Watch
 from tests.soak.samples import Growth, Sample, growth, sample
-from tests.soak.watches import Group, Pair, Takeover, Writer
+from tests.soak.watches import Group, Pair, Writer
 
 _TICK_SECONDS = 0.1
 _MOST_SAMPLES = 1500
@@ -40,7 +39,7 @@ class Outcome:
     allowed: int = 0
     """Changes that a run delivered again after a kill, as it may."""
     done: dict[str, int] = field(default_factory=dict)
-    takeovers: dict[str, list[Takeover]] = field(default_factory=dict)
+    takeovers: dict[str, list[float]] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
     growths: list[Growth] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
@@ -83,7 +82,6 @@ class Soak:
             except AssertionError as error:
                 self.outcome.complaints.append(str(error))
             self._judge(writer, alone, pair)
-        self._leave_files()
         return self.outcome
 
     def _go_through(self, writer: Writer, alone: Group, pair: Pair, sim: Simulator) -> None:
@@ -96,7 +94,7 @@ class Soak:
             pair.begin()
             disturbances.split_all()
             every = max(1.0, self._seconds / _MOST_SAMPLES)
-            beside.enter_context(_again(every, lambda: self._sample(watch, alone)))
+            beside.enter_context(_again(every, lambda: self._sample(watch)))
             beside.enter_context(_again(_MINUTE, lambda: self._tell(alone, pair)))
             with contextlib.suppress(KeyboardInterrupt):  # what has been so far is judged
                 self._disturb(disturbances, watch)
@@ -119,22 +117,19 @@ class Soak:
     def _hours(self) -> float:
         return (time.monotonic() - self._began) / 3600
 
-    def _sample(self, watch: Watch, alone: Group) -> None:
+    def _sample(self, watch: Watch) -> None:
         with contextlib.suppress(OSError):  # it has ended: that is said elsewhere
-            now = sample(watch.process.pid, self._hours, alone.take_oldest(), alone.behind)
+            now = sample(watch.process.pid, self._hours)
             self.outcome.samples.append(now)
 
     def _tell(self, alone: Group, pair: Pair) -> None:
         if not self.outcome.samples:
             return
         now = self.outcome.samples[-1]
-        found = {what: count for what, count in _faults(alone, pair).items() if count}
-        faults = ", ".join(f"{count} {what}" for what, count in found.items()) or "0 faults"
         self._say(
             f"{now.hours * 60:6.1f} min: {alone.writer.written.total():,} written, "
-            f"{sum(self.outcome.done.values())} disturbances, {faults}; "
-            f"{now.manager:.1f} MB in the manager, {now.processes:.1f} in {now.alive} processes, "
-            f"{now.descriptors} descriptors, lag {now.lag:.1f} s"
+            f"{sum(self.outcome.done.values())} disturbances, "
+            f"{sum(_faults(alone, pair).values())} faults; {now.processes:.1f} MB"
         )
 
     def _await_the_rest(self, *groups: Group) -> None:
@@ -155,12 +150,6 @@ class Soak:
         outcome.takeovers = pair.takeovers
         outcome.growths = growth(outcome.samples)
         outcome.complaints += alone.complaints() + pair.complaints()
-
-    def _leave_files(self) -> None:
-        if samples := self.outcome.samples:
-            with open(self._folder / "samples.csv", "w", newline="") as file:
-                table = csv.writer(file)
-                table.writerows([Sample._fields, *samples])
 
 
 def _faults(alone: Group, pair: Pair) -> dict[str, int]:
