@@ -17,7 +17,7 @@ from watcher.records.record import Record
 from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
-from watcher.streams.messages import DecodedPage, Loss, Page, ReadFailed
+from watcher.streams.messages import DecodedPage, Loss, Page, ReadFailed, position_text
 from watcher.streams.read_rate import AdaptiveRateLimit
 from watcher.streams.shard_reader import ShardReader
 
@@ -55,19 +55,7 @@ class Range(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         end = f"sequence number {self.upto}" if self.upto else "its end"
-        return f"shard {self.shard_id} from {described(self.start)} to {end}"
-
-
-def described(position: Position) -> str:
-    """Returns a position in words."""
-    match position:
-        case AfterSequence(number):
-            return f"after sequence number {number}"
-        case AtSequence(number):
-            return f"sequence number {number}"
-        case TrimHorizon():
-            return "its trim horizon"
-    return str(msgspec.to_builtins(position))
+        return f"shard {self.shard_id} from {position_text(self.start)} to {end}"
 
 
 def read_range(

@@ -250,7 +250,7 @@ class Planner:
             if shard.is_being_read:
                 continue
             before = start.shards.get(shard.id)
-            coordinator.reopen(shard.tracked)
+            shard.tracked.status = ShardStatus.RUNNING
             self._ahead.read_here(shard, before.position if before else shard.tracked.position)
             self._ahead.wake()
         return bool(past)

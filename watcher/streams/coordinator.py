@@ -203,25 +203,11 @@ class Coordinator:
         return pending
 
     def _next_call(self, pending: Container[Call]) -> Call | None:
-        """Returns the next call to make; none of a kind with a `pending` answer.
-
-        Postpones a listing that is due, but could show nothing of use.
-        """
+        """Returns the next call to make; none of a kind with a `pending` answer."""
         if self._childless and Call.CHILDREN not in pending:
             return Call.CHILDREN
-        may_list = Call.LISTING not in pending
-        if may_list and self.schedule.should_list(self._could_learn_from_a_listing):
-            return Call.LISTING
-        return None
-
-    def _could_learn_from_a_listing(self) -> bool:
-        """False while only closed shards are read, whose children are known."""
-        shards = self.lineage.shards.values()
-        reading = [each for each in shards if each.status is ShardStatus.RUNNING]
-        reading += self.lineage.ready()  # between a shard's end and its child's start
-        if self.schedule.may_child_come() or not reading:
-            return True
-        return not all(self.is_closed(each.id) for each in reading)
+        is_due = Call.LISTING not in pending and self.schedule.due_in <= 0
+        return Call.LISTING if is_due else None
 
     def _list_shards(self, service: Service) -> None:
         if self._listing_asked_at is None:
@@ -416,12 +402,8 @@ class Coordinator:
             if self._has_closed_since(shard) and shard.id in self._in_use
         ]
         for shard in closed:
-            self.reopen(shard)
+            shard.status = ShardStatus.RUNNING
         return closed
-
-    def reopen(self, shard: TrackedShard) -> None:
-        """Notes that a shard is read again that was left open, or counted as finished."""
-        shard.status = ShardStatus.RUNNING
 
     def on_message(self, shard: TrackedShard, message: Message) -> Meaning:
         """Interprets a message of a shard's reader; this is the one place that does.

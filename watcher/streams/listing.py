@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from watcher.aws.model import opened_at
@@ -14,16 +13,12 @@ from watcher.streams.timing import TIMING
 
 _LISTING_SECONDS = 5.0
 """The delay between listings of a small stream."""
-_LISTING_SECONDS_MAX = 60.0
-"""The longest delay before a listing that shows nothing needed at the moment."""
 _LISTING_PAGES_PER_SECOND = 5
 """Half of the 10 DescribeStream calls a second that AWS allows to an account."""
 _LISTING_BACKOFF = Backoff(first_seconds=1.0, longest_seconds=5.0)
 """The delays after failed listings."""
 _LATE_CHILD_SECONDS = 0.25
 """The first delay before a search for a finished shard's child; listings may lag."""
-_LATE_CHILD_EXPECTED_SECONDS = 60.0
-"""The time for which an unlisted child is searched."""
 
 
 def is_young(shard_id: str, listed: datetime) -> bool:
@@ -58,27 +53,16 @@ class ListingSchedule:
         self._childless = dict[str, float]()
         """The time until which a child of each of these finished shards may be missing."""
         self._child_delay = _LATE_CHILD_SECONDS
-        self._child_expected_until = -math.inf
 
     @property
     def due_in(self) -> float:
-        """Seconds until `should_list` may return True; negative where it is late."""
+        """Seconds until a listing is due; negative where it is late."""
         return min(self._due, self._wanted) - self._clock.monotonic()
 
     @property
     def late_seconds(self) -> float:
         """Seconds since a listing became due; 0 if none is."""
         return max(0.0, -self.due_in)
-
-    def should_list(self, is_of_use: Callable[[], bool]) -> bool:
-        """Returns True if a listing is due; postpones one that is neither useful nor wanted."""
-        now = self._clock.monotonic()
-        if now < self._due or now >= self._wanted:
-            return now >= self._wanted
-        if now >= self.listed_at + _LISTING_SECONDS_MAX or is_of_use():
-            return True
-        self._due = now + self._period
-        return False
 
     def on_listing(self, pages: int, *, asked_at: float, by: float = -math.inf) -> None:
         """Notes a listing of `pages` calls; the next one is due by `by`, if that is ahead.
@@ -126,8 +110,6 @@ class ListingSchedule:
         while self._childless and self._childless[name := next(iter(self._childless))] <= now:
             del self._childless[name]
         if is_alone:
-            expected_until = closed_at + _LATE_CHILD_EXPECTED_SECONDS
-            self._child_expected_until = max(self._child_expected_until, expected_until)
             self._childless[shard_id] = until
             self._child_delay = _LATE_CHILD_SECONDS
         if may_have_more:
@@ -136,10 +118,6 @@ class ListingSchedule:
     def settle_at(self, time: float) -> None:
         """Notes that a child may be missing until this (monotonic) time."""
         self.settled_at = max(self.settled_at, time)
-
-    def may_child_come(self) -> bool:
-        """True if a shard has finished without a child in the last minute."""
-        return self._clock.monotonic() < self._child_expected_until
 
     def want_children(self, lineage: Lineage) -> None:
         """Requests a listing, later each time, if a just finished shard's child may be missing."""

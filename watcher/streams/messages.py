@@ -104,17 +104,15 @@ class Loss(msgspec.Struct, frozen=True, tag=True):
     since: str
     reason: str
 
-    @classmethod
-    def at(cls, shard_id: str, position: Position, reason: str) -> Loss:
-        """Returns the loss of the records from this position on."""
-        match position:
-            case TrimHorizon() | Latest():
-                since = "its trim horizon"
-            case AtTime(time):
-                since = time.astimezone(UTC).isoformat()
-            case position:
-                since = f"sequence number {position.sequence_number}"
-        return cls(shard_id, since, reason)
+
+def position_text(position: Position) -> str:
+    """Returns a position in words."""
+    match position:
+        case TrimHorizon() | Latest():
+            return "its trim horizon"
+        case AtTime(time):
+            return time.astimezone(UTC).isoformat()
+    return f"sequence number {position.sequence_number}"
 
 
 class ErrorKind(Enum):

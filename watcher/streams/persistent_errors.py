@@ -139,6 +139,8 @@ def kind_of(error: Exception) -> ErrorKind:
     """Returns the kind of a service's error."""
     if isinstance(error, DeniedError):
         return ErrorKind.DENIED
+    if isinstance(error, CredentialsError):
+        return ErrorKind.CREDENTIALS
     if isinstance(error, TransientError) and error.overdue:
         return ErrorKind.OVERDUE
     return ErrorKind.UNEXPECTED if isinstance(error, UnexpectedAnswerError) else ErrorKind.PASSING

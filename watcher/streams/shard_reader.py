@@ -33,11 +33,10 @@ from watcher.errors import (
 )
 from watcher.records import page
 from watcher.records.wire import WireRecord
-from watcher.retry import Backoff, worth_logging
+from watcher.retry import Backoff
 from watcher.streams.deduplicator import Deduplicator, numbers_of, sorted_places
 from watcher.streams.end_detector import EndDetector
 from watcher.streams.messages import (
-    ErrorKind,
     IteratorGranted,
     Loss,
     MakePage,
@@ -47,6 +46,7 @@ from watcher.streams.messages import (
     ReaderEnded,
     ReadFailed,
     make_page,
+    position_text,
 )
 from watcher.streams.persistent_errors import kind_of
 from watcher.streams.read_rate import AdaptiveRateLimit, PageFetcher, is_full
@@ -68,8 +68,6 @@ _COARSEST_TIME_SECONDS = 60
 """The precision of creation times where AT_TIMESTAMP is refused (DynamoDB Local's minutes)."""
 _FAILURES_UNTIL_DOUBT = 3
 """The number of failures after which an iterator at a time is dropped (moto's never work)."""
-_EMPTY_PAGES_NOTICED = 1000
-"""The number of empty pages in a row from which they are logged."""
 _NEAR_END_SECONDS = 0.2
 """The delay after a page with records, while the reader looks for the shard's end."""
 _IDLE_SECONDS = 1.0
@@ -222,7 +220,9 @@ class ShardReader:
             return [*granted, failure]
         except CredentialsError as error:
             service.renew_credentials()
-            return [*granted, self._on_refused_credentials(error)]
+            failure = self._on_failure(error)
+            self.delay = _CREDENTIALS_BACKOFF.after(self._failures)
+            return [*granted, failure]
         except (DeniedError, UnexpectedAnswerError) as error:
             # The iterator may be the reason. A refused read sends no `IteratorGranted`.
             self._iterator = None
@@ -252,11 +252,6 @@ class ShardReader:
         else:
             self.delay = self._retry_delay(self._failures)
         return ReadFailed(str(error), self._failures, kind_of(error))
-
-    def _on_refused_credentials(self, error: CredentialsError) -> ReadFailed:
-        self._failures += 1
-        self.delay = _CREDENTIALS_BACKOFF.after(self._failures)
-        return ReadFailed(str(error), self._failures, ErrorKind.CREDENTIALS)
 
     def _on_trimmed(self, reason: str) -> list[Message]:
         """Goes on at the trim horizon; after repeated trimmed reads there, the shard is gone.
@@ -340,9 +335,6 @@ class ShardReader:
             messages.append(self._on_caught_up())
         elif wire.NextShardIterator is None:
             messages.append(self._finish(closed=True))
-        elif self._empty_pages >= _EMPTY_PAGES_NOTICED and worth_logging(self._empty_pages):
-            text = f"{self._empty_pages} empty pages in a row, and its end is still to come"
-            messages.append(Notice(text))
         return messages
 
     def _on_caught_up(self) -> ReaderEnded:
@@ -421,4 +413,4 @@ class ShardReader:
         return ReaderEnded(closed, gone, proven, reason, past_end)
 
     def _loss(self, reason: str) -> Loss:
-        return Loss.at(self.shard_id, self.position, reason)
+        return Loss(self.shard_id, position_text(self.position), reason)

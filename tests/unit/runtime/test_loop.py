@@ -143,9 +143,10 @@ def test_a_process_that_ends_after_its_shard_left_the_listing_is_no_surprise(
 
 
 def test_a_parent_that_is_gone_takes_no_process(service: PlayedService, seen: Seen) -> None:
-    service.shards["a"] = Shard("a", "gone")
+    name = f"shardId-{int(service.clock.time() - 100) * 1000:020d}-a"
+    service.add(name, "gone")
     play = played(service, seen).run(1.0)
-    assert play.begun == [("a", TrimHorizon())]
+    assert play.begun == [("a", TrimHorizon()), (name, TrimHorizon())]
     assert play.totals.losses == 0
 
 

@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Container
 from datetime import timedelta
-from itertools import pairwise
 
 import pytest
 
@@ -134,38 +133,6 @@ def test_pages_have_idle_shards_polled_now_at_times(service: PlayedService) -> N
     assert [made.take_idle_poll() for _ in range(3)] == [True, False, False]
     service.clock.sleep(31)
     assert made.take_idle_poll()
-
-
-def test_a_history_of_closed_shards_takes_hardly_a_listing_until_its_open_end(
-    service: PlayedService,
-) -> None:
-    for parent, child in pairwise("abcd"):
-        service.add(child, parent)
-    made = coordinator(service)
-    for name in "abc":
-        assert begun(made) == [name]
-        pass_time(made, service, 30)
-        end(made, name)
-        made.refresh(service)
-    assert service.listings == 2, "the first, and one in a minute"
-    assert begun(made) == ["d"]
-    pass_time(made, service, 12)
-    assert 3 <= service.listings <= 4, "what comes after it is to be found out again"
-
-
-def test_between_a_closed_shard_and_its_child_nothing_is_listed_either(
-    service: PlayedService,
-) -> None:
-    names = ["a", *map(str, range(400))]
-    for parent, child in pairwise(names):
-        service.add(child, parent)
-    made = coordinator(service)
-    for name in names[:-1]:
-        assert begun(made) == [name]
-        service.clock.sleep(0.05)
-        end(made, name)
-        made.refresh(service)
-    assert service.clock.monotonic() > 15 and service.listings == 1
 
 
 def test_a_child_that_shows_late_need_not_wait_for_the_end_of_other_shards_history(

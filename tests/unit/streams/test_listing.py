@@ -23,12 +23,10 @@ def listing(clock: HandClock) -> ListingSchedule:
     return ListingSchedule(clock)
 
 
-def seconds_until_due(
-    listing: ListingSchedule, clock: HandClock, *, is_of_use: bool = True
-) -> float:
+def seconds_until_due(listing: ListingSchedule, clock: HandClock) -> float:
     """After so many it is due."""
     began = clock.monotonic()
-    while not listing.should_list(lambda: is_of_use):
+    while listing.due_in > 0:
         clock.sleep(0.25)
     return clock.monotonic() - began
 
@@ -36,7 +34,7 @@ def seconds_until_due(
 def test_a_large_stream_and_one_of_many_are_listed_more_seldom(
     listing: ListingSchedule, clock: HandClock
 ) -> None:
-    assert seconds_until_due(listing, clock, is_of_use=False) == 0, "the first"
+    assert seconds_until_due(listing, clock) == 0, "the first"
     listing.on_listing(1, asked_at=clock.monotonic())
     assert seconds_until_due(listing, clock) == 5.25
     listing.on_listing(20, asked_at=clock.monotonic())
@@ -46,30 +44,11 @@ def test_a_large_stream_and_one_of_many_are_listed_more_seldom(
     assert seconds_until_due(listing, clock) == 17
 
 
-def test_one_that_is_of_no_use_comes_once_a_minute_and_is_asked_about_once_a_period(
-    listing: ListingSchedule, clock: HandClock
-) -> None:
-    asked: list[float] = []
-
-    def is_of_use() -> bool:
-        asked.append(clock.monotonic())
-        return False
-
-    listing.on_listing(20, asked_at=clock.monotonic())
-    began = clock.monotonic()
-    while not listing.should_list(is_of_use):
-        clock.sleep(0.25)
-    assert clock.monotonic() - began == 63, "the seventh period's end"
-    assert len(asked) == 6
-
-
-def test_one_that_is_waited_for_comes_whatever_its_use(
-    listing: ListingSchedule, clock: HandClock
-) -> None:
+def test_one_that_is_waited_for_comes_sooner(listing: ListingSchedule, clock: HandClock) -> None:
     listing.on_listing(20, asked_at=clock.monotonic())
     listing.want_in(2)
     listing.want_in(3)
-    assert seconds_until_due(listing, clock, is_of_use=False) == 2
+    assert seconds_until_due(listing, clock) == 2
     listing.on_listing(20, asked_at=clock.monotonic())
     assert seconds_until_due(listing, clock) == 9, "it has come"
 
@@ -80,7 +59,7 @@ def test_after_failures_it_is_tried_again_ever_later(
     pauses = []
     for _ in range(5):
         listing.on_failure()
-        pauses.append(seconds_until_due(listing, clock, is_of_use=False))
+        pauses.append(seconds_until_due(listing, clock))
     assert pauses == [1, 2, 4, 5, 5]
 
 
@@ -96,7 +75,7 @@ def test_a_missing_child_is_sought_ever_later_for_five_seconds(
     while clock.monotonic() < now + 5:
         listing.on_listing(1, asked_at=clock.monotonic())
         listing.want_children(lineage)
-        pauses.append(seconds_until_due(listing, clock, is_of_use=False))
+        pauses.append(seconds_until_due(listing, clock))
     assert pauses[:5] == [0.25, 0.5, 1, 1, 1]
     listing.on_listing(1, asked_at=clock.monotonic())
     listing.want_children(lineage)
