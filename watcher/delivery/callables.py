@@ -12,28 +12,22 @@ class NotRunError(Exception):
     """A call has returned a coroutine or a generator: no code of the function has run."""
 
 
-def never_runs(function: Callable[..., object], *, is_awaited: bool = False) -> str:
-    """Returns why a call would not run the function, such as "is async, and …"; "" if it would.
+def unfit(function: Callable[..., object], *arguments: str, is_awaited: bool = False) -> str:
+    """Returns why a call with these arguments would not run the function; "" if it would.
 
     With `is_awaited`, an `async def` counts as run. A plain function that wraps an async one is
     accepted: it may run it.
     """
-    while isinstance(function, functools.partial):
-        function = function.func
-    for each in (function, type(function).__call__):
+    inner = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    for each in (inner, type(inner).__call__):
         if inspect.isasyncgenfunction(each):
             return "is an async generator, and nothing would run it; use return instead of yield"
         if inspect.iscoroutinefunction(each) and not is_awaited:
             return "is async, and nothing would await it"
         if inspect.isgeneratorfunction(each):
             return "is a generator, and nothing would run it; use return instead of yield"
-    return ""
-
-
-def unfit(function: Callable[..., object], *arguments: str, is_awaited: bool = False) -> str:
-    """Returns why a call with these arguments would not run the function; "" if it would."""
-    if reason := never_runs(function, is_awaited=is_awaited):
-        return reason
     try:
         # The decorator's own: it may pass more arguments to the function that it wraps.
         signature = inspect.signature(function, follow_wrapped=False)

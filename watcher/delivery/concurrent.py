@@ -15,11 +15,11 @@ from watcher.aws.model import ShardKey
 from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
+from watcher.delivery.failures import which_of
 from watcher.delivery.output import OutputClosed
 from watcher.delivery.progress import Progress, ShardProgress
 from watcher.delivery.protocol import Delivery, EndOfReading, HandlerStep
 from watcher.errors import HandlerError
-from watcher.formatting.values import printable_key
 from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.records.record import Record
 from watcher.shutdown import Overdue
@@ -86,8 +86,8 @@ class ShardQueue:
         self.records: Iterator[Record | None] | None = None
         """The rest of the page that is being delivered; None for a filtered record."""
         self.bytes = 0
-        self.in_hand: tuple[Record, float] | None = None
-        """The record that a handler has, and the time (monotonic) it got it."""
+        self.in_hand: Record | None = None
+        """The record that a handler has."""
         self.step_since = math.inf
         """The time (monotonic) at which the shard's current step began; infinite: no step."""
         self.ends: list[ReaderEnded | None] = []
@@ -97,15 +97,6 @@ class ShardQueue:
     def is_empty(self) -> bool:
         """True while no record waits and no thread works for the shard."""
         return not (self.is_taken or self.jobs)
-
-    @property
-    def title(self) -> str:
-        """The text for the record in hand, or else for the shard, in a log message."""
-        record = self.in_hand and self.in_hand[0]
-        if record is None:
-            return self.shard_key.shard_id
-        key = printable_key(record["dynamodb"]["Keys"])
-        return f"record {record.sequence_number} ({key}) of {self.shard_key.shard_id}"
 
 
 class ConcurrentDelivery(Delivery):
@@ -225,7 +216,7 @@ class ConcurrentDelivery(Delivery):
         if now < self._tick_due:
             return
         self._tick_due = now + _TICK_SECONDS
-        self._dispatcher.log_repeats()
+        self._dispatcher.failure_log.log_repeats_if_due()
         self._progress.log_if_none_matches()
         for queue in self._queues.values():
             if queue.is_empty and self._dispatcher.first_pending(queue.shard_key):
@@ -291,7 +282,8 @@ class ConcurrentDelivery(Delivery):
         self._pool.close()
         for queue in self._queues.values():
             if queue.is_taken and queue.in_hand:
-                logger.warning(f"Interrupted: a handler is still processing {queue.title}")
+                which = which_of([queue.in_hand])
+                logger.warning(f"Interrupted: a handler is still processing {which}")
         if error is not None:
             raise error
         self.move_positions()
@@ -384,8 +376,7 @@ class ConcurrentDelivery(Delivery):
             if record is not None:
                 if not self._begin_record():
                     return False
-                queue.in_hand = record, monotonic()
-                queue.step_since = queue.in_hand[1]
+                queue.in_hand, queue.step_since = record, monotonic()
                 self._dispatcher.deliver(record)
                 queue.in_hand = None
             queue.progress.note(1, () if record is None else (record.event_name,), record is None)

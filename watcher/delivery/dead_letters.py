@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote
 
 from watcher.aws.config import AwsConfig, Client, ParsedAnswer, blaming
-from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError, WatcherError
 from watcher.files import append_lines
 from watcher.records.record import Record
@@ -192,14 +191,12 @@ class QueueLetters:
     Successful ones are deleted; the others become visible again at the end.
     """
 
-    def __init__(self, client: Client, url: str, clock: Clock = CLOCK) -> None:
+    def __init__(self, client: Client, url: str) -> None:
         self._client = client
         self._url = url
-        self._clock = clock
         self._yielded: list[str] = []
         self._held: dict[str, None] = {}
         self._seen: set[str] = set()
-        self._due = 0.0
 
     def __iter__(self) -> Iterator[bytes]:
         """Yields the letters, which may be something else."""
@@ -213,9 +210,6 @@ class QueueLetters:
 
     def _receive(self) -> list[ParsedAnswer]:
         """Returns new messages, after a short wait: SQS may miss some in a single look."""
-        if self._clock.monotonic() >= self._due:
-            self._hide(_HIDDEN_SECONDS)
-            self._due = self._clock.monotonic() + _HIDDEN_SECONDS / 2
         answer = self._client.receive_message(
             QueueUrl=self._url,
             MaxNumberOfMessages=_AT_ONCE,
@@ -242,18 +236,14 @@ class QueueLetters:
 
     def close(self) -> None:
         """Shows the letters that are left to other consumers."""
-        self._hide(0)
-        self._client.close()
-
-    def _hide(self, seconds: int) -> None:
-        """Hides the held messages; SQS refuses one after 12 hours, which then becomes visible."""
         handles = list(self._held)
         for first in range(0, len(handles), _AT_ONCE):
             entries = [
-                {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": seconds}
+                {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": 0}
                 for place, handle in enumerate(handles[first : first + _AT_ONCE])
             ]
             self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
+        self._client.close()
 
 
 def _bucket_letters(client: Client, bucket: str, prefix: str) -> Iterator[bytes]:

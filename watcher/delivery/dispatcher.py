@@ -64,10 +64,10 @@ class Dispatcher:
         self.shutdown = shutdown or Shutdown(clock=clock)
         self._handlers = handlers
         self._on_error = on_error
-        self._failure_log = FailureLog(clock)
-        self.given_up = FailedRecordSink(on_error, self._failure_log)
+        self.failure_log = FailureLog(clock)
+        self.given_up = FailedRecordSink(on_error, self.failure_log)
         """Takes the records that a handler has finally failed on."""
-        self.retries = Retries(on_error, self._failure_log, clock)
+        self.retries = Retries(on_error, self.failure_log, clock)
         """The current retries."""
         self._before_retry = before_retry
         self.during_wait = during_wait
@@ -297,7 +297,7 @@ class Dispatcher:
 
         Raises as `deliver`.
         """
-        self.log_repeats()
+        self.failure_log.log_repeats_if_due()
         for handler in self._handlers:
             self._run_step(handler, functools.partial(handler.tick, shard_key))
 
@@ -338,11 +338,6 @@ class Dispatcher:
                     text += f": {error_text(error)}; stopped before what it has kept back"
                     raise HandlerError(text, handler=handler.name) from error
 
-    def log_repeats(self) -> None:
-        """Logs the number of repeats of known failures, when it is due."""
-        if self._failure_log.repeats:
-            self._failure_log.log_repeats_if_due()
-
     def cancel(self) -> None:
         """Breaks off what handlers do in other threads, where that is possible."""
         self._coroutines.cancel()
@@ -363,7 +358,7 @@ class Dispatcher:
             logger.warning(
                 "A handler's task ignores its cancellation: watcher no longer waits for it"
             )
-        self._failure_log.close()
+        self.failure_log.log_repeats()
         self.given_up.close()
         # The handlers' last output; the program's own last flush reports an error.
         with suppress(OutputClosed, HandlerError, Overdue), self.shutdown.may_interrupt():

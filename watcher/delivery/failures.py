@@ -38,7 +38,10 @@ _UNWRITABLE = (
     errno.EBADF,
 )
 
-_RETRY = re.compile(r"retry(?::(?P<count>[0-9]+)|:(?P<time>[0-9.a-z]+))?")
+_POLICY = re.compile(
+    r"(?:retry:(?:(?P<count>[0-9]+)|(?P<time>[0-9.a-z]+))(?:$|,(?=.)))?"
+    r"(?P<then>log|stop|dead-letter:(?P<place>.+))?"
+)
 _FORMS = (
     "use log, stop, dead-letter:DEST or retry (forever); retry:N and retry:15m take one of the "
     "others behind them, as in retry:15m,stop"
@@ -67,36 +70,22 @@ class FailurePolicy(msgspec.Struct, frozen=True):
         """
         if not isinstance(policy, str):
             return cls("dead-letter", dead_letters=policy)
-        first, _, rest = policy.partition(",")
-        retry = _RETRY.fullmatch(first)
-        time = None if retry is None else parse_duration(retry["time"] or "")
-        if retry is None or (retry["time"] and time is None):
-            retry, first, rest = None, "", policy
-        retries = 0.0 if retry is None else float(retry["count"] or math.inf)
-        is_endless = retries == math.inf and time is None
-        then, _, place = rest.partition(":")
-        if (then == "dead-letter" and place) or (then in ("log", "stop") and ":" not in rest):
-            is_good = not is_endless
-        else:
-            is_good = retry is not None and policy == first
-        if not is_good:
+        aws = aws or AwsConfig()
+        if policy == "retry":
+            return cls(retries=math.inf, aws=aws)
+        found = _POLICY.fullmatch(policy)
+        time = parse_duration(found["time"] or "") if found else None
+        if not (found and policy) or (found["time"] and time is None):
             raise UsageError(f"can't read {policy!r}: {_FORMS}", "on_error")
-        limit = math.inf if time is None else time.total_seconds()
-        return cls(then or "log", retries, limit, place, aws or AwsConfig())
+        then = (found["then"] or "log").partition(":")[0]
+        if time is not None:
+            return cls(then, math.inf, time.total_seconds(), found["place"] or "", aws)
+        return cls(then, float(found["count"] or 0), math.inf, found["place"] or "", aws)
 
     @property
     def is_endless(self) -> bool:
         """True where a handler is retried until it succeeds."""
         return self.retries == self.seconds == math.inf
-
-
-class _Repeated(msgspec.Struct):
-    """An error that was logged once, and has occurred again."""
-
-    times: int = 0
-    """The number of repeats since the last log message."""
-    last: str = ""
-    """The text for the record of the last repeat."""
 
 
 class FailureLog:
@@ -108,69 +97,56 @@ class FailureLog:
     def __init__(self, clock: Clock = CLOCK) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen: dict[tuple[str, str, str], _Repeated] = {}
-        self._due = 0.0
-        self.repeats = 0
-        """The number of repeats that are not logged yet."""
+        self._repeats: dict[tuple[str, str, str], int] = {}
+        """The number of repeats that are not logged yet, by handler, error and what is done."""
+        self._due = clock.monotonic() + _LOG_AGAIN_SECONDS
 
     def error(
         self, handler: str, records: Sequence[Record], error: BaseException, then: str = ""
     ) -> None:
         """Logs that a handler failed on records of one shard, followed by the text `then`."""
-        kind, which = _kind(error), which_of(records)
+        kind = handler, _kind(error), then
         with self._lock:
-            if self._count_repeat((handler, kind, then), which):
-                return
-        logger.error(
-            failure_text(handler, records, error) + then,
-            exc_info=error if logger.isEnabledFor(logging.DEBUG) else None,
-            extra={
-                "stream": records[0].stream,
-                "shard": records[0].shard_id,
-                "handler": handler,
-            },
-        )
-
-    def _count_repeat(self, kind: tuple[str, str, str], which: str) -> bool:
-        """Counts an error; True for a known one, which is logged later."""
-        if logger.isEnabledFor(logging.DEBUG):
-            return False
-        if len(self._seen) >= _KINDS_MAX:
-            self._log_repeats()
-            self._seen.clear()
-        repeated = self._seen.get(kind)
-        if repeated is None:
-            self._seen[kind] = _Repeated()
-            self._due = self._due or self._clock.monotonic() + _LOG_AGAIN_SECONDS
-            return False
-        repeated.times += 1
-        repeated.last = which
-        self.repeats += 1
-        if self._clock.monotonic() >= self._due:
-            self._log_repeats()
-        return True
+            is_known = kind in self._repeats and not logger.isEnabledFor(logging.DEBUG)
+            if is_known:
+                self._repeats[kind] += 1
+            else:
+                if len(self._repeats) >= _KINDS_MAX:
+                    self._log_repeats()
+                    self._repeats.clear()
+                self._repeats[kind] = 0
+        if not is_known:
+            logger.error(
+                failure_text(handler, records, error) + then,
+                exc_info=error if logger.isEnabledFor(logging.DEBUG) else None,
+                extra={
+                    "stream": records[0].stream,
+                    "shard": records[0].shard_id,
+                    "handler": handler,
+                },
+            )
+        self.log_repeats_if_due()
 
     def log_repeats_if_due(self) -> None:
         """Logs the number of repeats of known errors, every few seconds at most."""
-        with self._lock:
-            if self._clock.monotonic() >= self._due:
-                self._log_repeats()
+        if self._clock.monotonic() >= self._due:
+            self.log_repeats()
 
-    def _log_repeats(self) -> None:
-        for (handler, what, then), repeated in self._seen.items():
-            if repeated.times:
-                times = f"\N{MULTIPLICATION SIGN}{repeated.times}"
-                text = f"handler {handler}: same error {times} ({what})"
-                text += f", the last on {repeated.last}{then}"
-                logger.error(text, extra={"handler": handler})
-                repeated.times = 0
-        self.repeats = 0
-        self._due = self._clock.monotonic() + _LOG_AGAIN_SECONDS
-
-    def close(self) -> None:
-        """Logs the remaining repeats."""
+    def log_repeats(self) -> None:
+        """Logs the number of repeats of known errors."""
         with self._lock:
             self._log_repeats()
+
+    def _log_repeats(self) -> None:
+        for kind, times in self._repeats.items():
+            handler, what, then = kind
+            if times:
+                text = (
+                    f"handler {handler}: same error \N{MULTIPLICATION SIGN}{times} ({what}){then}"
+                )
+                logger.error(text, extra={"handler": handler})
+                self._repeats[kind] = 0
+        self._due = self._clock.monotonic() + _LOG_AGAIN_SECONDS
 
 
 class FailedRecordSink:

@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from functools import partial
-from typing import NamedTuple
+from typing import TypeAlias
 
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
@@ -71,21 +71,19 @@ class ShardProgress:
             self._last = lambda: (page.last_sequence_number, page.last_created)
 
     def take(self) -> _Noted | None:
-        """Returns what was noted since the last call; None for nothing."""
+        """Returns what was noted since the last call; None for nothing.
+
+        Most often nobody needs the number and the time of each last record: a call returns them.
+        """
         with self._lock:
             if self._last is None:
                 return None
-            noted = _Noted(self, self._last, self._kinds, self._filtered)
+            noted = self, self._last, self._kinds, self._filtered
             self._last, self._kinds, self._filtered = None, Counter(), 0
             return noted
 
 
-class _Noted(NamedTuple):
-    progress: ShardProgress
-    last: Callable[[], tuple[str, float | None]]
-    """Returns the number and the time of the last record: most often nobody needs each one's."""
-    kinds: Counter[str]
-    filtered: int
+_Noted: TypeAlias = tuple[ShardProgress, Callable[[], tuple[str, float | None]], Counter[str], int]
 
 
 def _place_of(records: RecordPage, index: int) -> tuple[str, float | None]:

@@ -99,7 +99,7 @@ def test_a_handler_that_blocks_holds_its_shard_alone(
     )
     assert play.totals.records == 2
     assert 3.5 < play.clock.passed - ends[0] < 4.5
-    still = f"Interrupted: a handler is still processing record {FIRST + 1} (pk="
+    still = f"Interrupted: a handler is still processing record {FIRST + 1} of a"
     assert any(text.startswith(still) for text in caplog.messages)
     assert any(text.startswith("Stopping: 2 records left unread") for text in caplog.messages)
 

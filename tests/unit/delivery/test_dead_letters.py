@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent import futures
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.hand_clock import HandClock
 from tests.support.wire import FIRST, record, wire
 from watcher.cli import main
 from watcher.delivery.dead_letters import QueueLetters
@@ -177,9 +176,9 @@ def test_a_place_that_cannot_be_is_refused_at_the_start(aws: Any, place: str, re
         dead(f"dead-letter:{place}")
 
 
-def test_messages_stay_hidden_until_they_are_deleted_or_given_back() -> None:
-    clock, queue = HandClock(), HiddenMessages(12)
-    letters = QueueLetters(queue, "url", clock)
+def test_messages_that_are_not_deleted_are_given_back() -> None:
+    queue = HiddenMessages(12)
+    letters = QueueLetters(queue, "url")
     for number, _ in enumerate(letters):
         if number < 9:
             letters.acknowledge(went_well=True)
@@ -188,26 +187,17 @@ def test_messages_stay_hidden_until_they_are_deleted_or_given_back() -> None:
     assert queue.hidden == [(f"handle-{number}", 0) for number in range(9, 12)]
 
 
-def test_what_takes_long_to_receive_is_hidden_meanwhile() -> None:
-    clock = HandClock()
-    queue = HiddenMessages(35, on_receive=lambda: clock.sleep(200))
-    assert len(list(QueueLetters(queue, "url", clock))) == 35
-    assert queue.hidden[:20] == [(f"handle-{number}", 900) for number in range(20)]
-
-
 class HiddenMessages:
     """A queue's messages, and for how long they are hidden."""
 
-    def __init__(self, count: int, on_receive: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, count: int) -> None:
         self._left = [
             {"MessageId": str(n), "ReceiptHandle": f"handle-{n}", "Body": "{}"}
             for n in range(count)
         ]
-        self._on_receive = on_receive
         self.hidden: list[tuple[str, int]] = []
 
     def receive_message(self, **asked: Any) -> dict[str, Any]:
-        self._on_receive()
         count = asked["MaxNumberOfMessages"]
         given, self._left = self._left[:count], self._left[count:]
         return {"Messages": given} if given else {}
