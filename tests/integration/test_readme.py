@@ -186,7 +186,9 @@ def test_the_defaults_of_the_readme_are_gone_by(
     (text,) = of_kind("toml", TEXT)
     (place / "config.toml").write_text(text)
     monkeypatch.setenv("WATCHER_CONFIG", str(place / "config.toml"))
-    status, out, err = run_until_it_prints("python -m watcher orders --only insert", place)
+    status, out, err = run_until_it_prints(
+        "python -m watcher orders --only insert --no-follow", place
+    )
     assert status == 0, err
     assert re.match(r"\[.+\] - INSERT - PK=user-\d+, SK=order-\d+\n", out)
     assert "filtered out" in err.splitlines()[-1]

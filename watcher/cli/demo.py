@@ -11,7 +11,6 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 from watcher import safe_path
 from watcher.cli import handler_flags, options, output
 from watcher.cli.command_line import PROGRAM
-from watcher.cli.options import Values
+from watcher.cli.options import Option, Values
 from watcher.cli.watch import LIVE, closing_line, view_live
 from watcher.declared import Opt
 from watcher.errors import StreamError, UsageError
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("watcher")
 
 CHANGES = 60
-_DEFAULT_HANDLER = "print_summary"
-_REGION = "us-east-1"
 _KEPT = """
 The shop stays open until Ctrl-C; it has the tables orders and customers. In another terminal:
 
@@ -49,11 +46,8 @@ and there, for instance:
 
 """
 
-# What went wrong in it did so 21 minutes before it opened (see `shop.live_the_past`).
-_WRONG = {"wrong_from": timedelta(minutes=22), "wrong_until": timedelta(minutes=20)}
-
-_SECONDS = options.Option("seconds", float, 18.0, Opt("how long its changes take", "SECONDS"))
-_KEEP = options.Option(
+_SECONDS = Option("seconds", float, 18.0, Opt("how long its changes take", "SECONDS"))
+_KEEP = Option(
     "keep",
     bool,
     False,
@@ -64,12 +58,7 @@ _KEEP = options.Option(
 def demo_command(line: CommandLine) -> options.Command:
     """Shows a shop's changes for some 20 seconds, or until Ctrl-C."""
     handlers = handler_flags.find_handlers(line)
-    parts = [
-        _SECONDS,
-        _KEEP,
-        LIVE,
-        *options.declared_by(style.set_up),
-    ]
+    parts = [_SECONDS, _KEEP, LIVE, *options.declared_by(style.set_up)]
 
     def run(*, origins: options.Origins, **values: object) -> int:
         return _demo(handler_flags.Choice(handlers, origins, values), values)
@@ -81,13 +70,17 @@ def _demo(choice: handler_flags.Choice, values: Values) -> int:
     options.call(style.set_up, values)
     if not 0 <= values["seconds"] < math.inf:
         raise UsageError("give 0 or more seconds", "seconds", f"{values['seconds']:g}")
-    handlers = choice.load(None if values["live"] else _DEFAULT_HANDLER)
+    handlers = choice.load(None if values["live"] else "print_summary")
     if importlib.util.find_spec("moto") is None:
         raise UsageError(f"the demo needs the embedded DynamoDB: {install('demo')}")
-    account, reach = _isolate_from_aws()
+    # No account of the user's is in reach.
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        del os.environ[name]
+    reach = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "demo")
+    os.environ.update(reach, AWS_DEFAULT_REGION="us-east-1", AWS_EC2_METADATA_DISABLED="true")
     # The shop stands in a session of its own: Ctrl-C is for the watch.
-    settings = str(CHANGES), str(values["seconds"])
-    command = [*safe_path.interpreter(), "-m", "watcher.cli.shop", *settings]
+    program = f"from watcher.cli import shop; shop.main({CHANGES}, {values['seconds']})"
+    command = [*safe_path.interpreter(), "-c", program]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     ) as shop:
@@ -96,55 +89,37 @@ def _demo(choice: handler_flags.Choice, values: Values) -> int:
             opening = shop.stdout.readline()
             if not opening:
                 raise StreamError("the embedded DynamoDB did not start; -v shows more")
-            shop_address = json.loads(opening)
-            reach["AWS_ENDPOINT_URL"] = shop_address["endpoint"]
-            shown = ["--live"] if values["live"] else choice.chosen or ["--print-summary"]
-            flags = " ".join([*shown, *(choice.chosen if values["live"] else ())])
-            logger.info(f"$ {PROGRAM} orders {flags}")
-            totals = _watched(shop_address, handlers, choice.chosen, values)
+            address = json.loads(opening)
+            os.environ["AWS_ENDPOINT_URL"] = address["endpoint"]
+            opened = datetime.fromisoformat(address["opened"])
+            first = ["--live"] if values["live"] else [] if choice.chosen else ["--print-summary"]
+            logger.info(f"$ {PROGRAM} orders {' '.join([*first, *choice.chosen])}")
+            totals = _watched(opened, handlers, choice.chosen, values)
             if totals is not None:
                 logger.info(closing_line(totals))
             if values["keep"]:
-                _keep(shop, datetime.fromisoformat(shop_address["opened"]), reach, account)
+                _keep(shop, opened)
         finally:
             shop.terminate()
     return 0
 
 
-def _isolate_from_aws() -> tuple[dict[str, str], dict[str, str]]:
-    """Keeps the demo from any real account; returns the variables before, and the demo's own."""
-    account = {name: os.environ.pop(name) for name in [*os.environ] if name.startswith("AWS_")}
-    reach = {
-        "AWS_DEFAULT_REGION": _REGION,
-        "AWS_ACCESS_KEY_ID": "demo",
-        "AWS_SECRET_ACCESS_KEY": "demo",
-    }
-    os.environ.update(reach, AWS_EC2_METADATA_DISABLED="true")
-    return account, reach
-
-
-def _keep(
-    shop: subprocess.Popen[bytes],
-    opened: datetime,
-    reach: dict[str, str],
-    account: Iterable[str],
-) -> None:
+def _keep(shop: subprocess.Popen[bytes], opened: datetime) -> None:
     """Prints how to reach the shop from another terminal, and waits for Ctrl-C."""
     assert shop.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # it has ended by itself, which is said below
         os.write(shop.stdin.fileno(), b"seen\n")
-    steps = []
+    reach = [f"{name}={os.environ[name]}" for name in os.environ if name.startswith("AWS_")]
+    line = f"export {' '.join(reach)}"
     activate = Path(sys.prefix) / "bin" / "activate"
     if sys.prefix != sys.base_prefix and activate.exists():
-        steps.append(f"source {shlex.quote(str(activate))}")
-    # What that terminal has set, too, if it is like this one.
-    if others := sorted({*account} - {*reach}):
-        steps.append(f"unset {' '.join(others)}")
-    steps.append(f"export {' '.join(f'{name}={value}' for name, value in reach.items())}")
-    # As times, not as ages: they are typed at once, or in an hour.
-    wrong = {name: f"{opened - age:%Y-%m-%dT%H:%MZ}" for name, age in _WRONG.items()}
-    for line in _KEPT.format(line=" && ".join(steps), program=PROGRAM, **wrong).splitlines():
-        logger.info(line)
+        line = f"source {shlex.quote(str(activate))} && {line}"
+    # As times, not as ages: they are typed at once, or in an hour. What went wrong in the shop did
+    # so 21 minutes before it opened (see `shop.live_the_past`).
+    first, last = (f"{opened - timedelta(minutes=age):%Y-%m-%dT%H:%MZ}" for age in (22, 20))
+    text = _KEPT.format(line=line, program=PROGRAM, wrong_from=first, wrong_until=last)
+    for each in text.splitlines():
+        logger.info(each)
     try:
         shop.wait()
     except KeyboardInterrupt:
@@ -154,30 +129,18 @@ def _keep(
 
 
 def _watched(
-    shop_address: dict[str, str],
-    handlers: Sequence[Handler],
-    chosen: Sequence[str],
-    values: Values,
+    opened: datetime, handlers: list[Handler], chosen: list[str], values: Values
 ) -> Totals | None:
+    from watcher.cli.status import WatchStatus
     from watcher.watching import watch  # not before: it needs boto3, which --help does not
 
-    def run(handlers: Sequence[Handler], display: Display | None) -> Totals:
-        return watch(
-            "orders",
-            handlers,
-            start=datetime.fromisoformat(shop_address["opened"]),
-            max_records=CHANGES,
-            region=_REGION,
-            endpoint_url=shop_address["endpoint"],
-            display=display,
-        )
+    def run(handlers: list[Handler], display: Display | None) -> Totals:
+        return watch("orders", handlers, start=opened, max_records=CHANGES, display=display)
 
     if values["live"]:
-        aws = {"region": _REGION, "profile": None, "endpoint_url": shop_address["endpoint"]}
+        aws = dict.fromkeys(options.AWS)
         return view_live(
             ["orders"], chosen, lambda each, display: run([*handlers, each], display), aws
         )
-    from watcher.cli.status import WatchStatus
-
     with output.status_line() as line:
         return run(handlers, None if line is None else WatchStatus(line))
