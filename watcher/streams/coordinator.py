@@ -304,7 +304,8 @@ class Coordinator:
             if name in known and not self.lineage.children(name)
         }
         shown_open = {each.id for each in self.listing.shards} - self._closed_at.keys()
-        for name in [] if self.has_ended else shown_open & self._finished_at.keys():
+        again = [] if self.has_ended else [each for each in self._finished_at if each in shown_open]
+        for name in again:
             wait = TIMING.listed_seconds * 2 ** known[name].reopened
             if asked_at >= self._finished_at[name] + wait and name not in self._in_use:
                 del self._finished_at[name]
