@@ -248,9 +248,10 @@ def _apply(plan: Undo, limit: float, force: bool, output: str, call: str) -> int
     finally:
         if output == "json":
             write_document(rows)
-    back = f"; to take it back: {call} --revert {shlex.quote(str(plan.path))}"
-    is_way_back = counts[Outcome.RESTORED] and not plan.header.reverts
-    logger.info(_counted(counts) + back * bool(is_way_back))
+    path = plan.header.reverts or str(plan.path)
+    option = "--apply" if plan.header.reverts else "--revert"
+    back = f"; to take it back: {call} {option} {shlex.quote(path)}"
+    logger.info(_counted(counts) + back * bool(counts[Outcome.RESTORED]))
     return 1 if counts[Outcome.CONFLICT] else 0
 
 

@@ -34,6 +34,7 @@ from watcher.time_machine.undo_plan import (
     UndoStep,
     images,
     is_same,
+    note_reverted,
     read_plan,
     save_plan,
 )
@@ -91,21 +92,24 @@ class Undo:
 
     def revert(self, to: Path | None = None) -> Undo:
         """Plans to take back what this plan has written. Raises UsageError."""
-        header = msgspec.structs.replace(self.header, reverts=str(self.path.absolute()))
         if self.header.reverts:
-            text = f"{self.path} takes back {self.header.reverts}: undo that by a plan of its own"
+            text = f"{self.path} takes back {self.header.reverts}, which can be applied again"
             raise UsageError(text)
+        turn = self._turn() + 1
+        reverts = str(self.path.absolute())
+        header = msgspec.structs.replace(self.header, reverts=reverts, turn=turn)
         steps = [
             msgspec.structs.replace(step, before=step.now, now=step.before, conflict="", kept="")
             for step in self.steps
         ]
         path = to or _free_path(self.path.stem + ".back", self.path)
         made = Undo(header, steps, path, table=self._table, stream=self._stream)
+        written = 2 * turn - 1  # it was written, and taken back, each time before
         for step, moves in made._moves():
-            if moves == 0:
-                step.kept = NOT_WRITTEN
-            elif moves != 1:
+            if moves is None or moves > written:
                 step.conflict = CHANGED
+            elif moves < written:
+                step.kept = NOT_WRITTEN
         made = Undo(header, steps, path, table=self._table, stream=self._stream)
         if not made.steps:
             raise UsageError(f"the plan {self.path} wrote nothing")
@@ -126,11 +130,18 @@ class Undo:
         if not self.steps:
             return
         self.save()
-        most = 2 if self.header.reverts else 1  # it was written, and taken back
+        turn = self._turn()
+        most = 2 * turn + (not self.header.reverts)
+        if self.header.reverts:
+            note_reverted(Path(self.header.reverts), turn)
         for step, moves in self._moves():
             if moves is None or moves > most:
                 step.conflict = step.conflict or CHANGED
         yield from WriteBack(self._table, write_limit).run(self.steps, force=force)
+
+    def _turn(self) -> int:
+        """Returns how often what the plan wrote was taken back, as its file has it."""
+        return read_plan(self.path)[0].turn if self._is_saved else self.header.turn
 
     def _moves(self) -> Iterator[tuple[UndoStep, int | None]]:
         """Yields how often each item was written by this plan or a revert since it was made.

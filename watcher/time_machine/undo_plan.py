@@ -219,6 +219,8 @@ class RunHeader(msgspec.Struct, tag_field="line", tag="undo"):
     """The last second to undo."""
     reverts: str = ""
     """The path of the plan whose writes are taken back; "" where changes are undone."""
+    turn: int = 0
+    """The number of times that those were taken back, with this one."""
 
 
 _line: Final = msgspec.json.Decoder(RunHeader | UndoStep)
@@ -232,12 +234,26 @@ def save_plan(path: Path, header: RunHeader, steps: Iterable[UndoStep]) -> None:
     """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))  # the name is ours from here on
-        with replacing(path, path.with_name(f".{path.name}.{os.getpid()}")) as file:
-            file.writelines(_encode(each) + b"\n" for each in (header, *steps))
     except FileExistsError:
         raise UsageError("it already exists; choose another name", "plan_file", str(path)) from None
     except OSError as error:
         raise UsageError(f"can't write: {error.strerror}", "plan_file", str(path)) from None
+    _write(path, header, steps)
+
+
+def _write(path: Path, header: RunHeader, steps: Iterable[UndoStep]) -> None:
+    try:
+        with replacing(path, path.with_name(f".{path.name}.{os.getpid()}")) as file:
+            file.writelines(_encode(each) + b"\n" for each in (header, *steps))
+    except OSError as error:
+        raise UsageError(f"can't write: {error.strerror}", "plan_file", str(path)) from None
+
+
+def note_reverted(path: Path, turn: int) -> None:
+    """Notes in a plan's file that its writes are taken back: it is new again. Raises UsageError."""
+    header, steps = read_plan(path)
+    if header.turn < turn:
+        _write(path, msgspec.structs.replace(header, turn=turn), steps)
 
 
 def read_plan(path: Path) -> tuple[RunHeader, list[UndoStep]]:

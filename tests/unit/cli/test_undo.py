@@ -133,8 +133,13 @@ def test_the_plan_the_writing_and_the_way_back(
     assert run(capsys, "--revert", path)[0] == 0
     (back,) = tmp_path.glob("*.back.jsonl")
     status, _, last = run(capsys, "--apply", str(back))
-    assert (status, last) == (0, "restored 3, conflicts 0")
+    assert (status, last[:23]) == (0, "restored 3, conflicts 0")
+    assert last.endswith(f"to take it back: python -m watcher undo --apply {tmp_path / path}")
     assert items(simulator) == before
+
+    status, _, last = run(capsys, "--apply", path)  # it is new again
+    assert (status, last[:23]) == (1, "restored 3, conflicts 1")
+    assert items(simulator)["a"]["v"] == {"N": "1"}
 
 
 def test_the_plan_and_what_has_become_of_it_as_json(

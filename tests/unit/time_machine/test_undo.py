@@ -262,19 +262,23 @@ def set_to(ledger: Ledger, key: str, value: str | None) -> None:
         ledger.change(key, {"pk": {"S": key}, "v": {"N": value}})
 
 
-def test_a_plan_that_was_reverted_is_done(tmp_path: Path) -> None:
+def test_a_plan_that_was_reverted_is_new_again(tmp_path: Path) -> None:
     with Ledger(20) as ledger:
         bad = one_bad_change(ledger)
         made = plan(ledger, bad, bad, tmp_path)
         made.save()
-        assert outcomes(reopened(made, ledger)) == {"a": Outcome.RESTORED}
-        assert ledger.items()["a"]["v"] == 1
-        assert outcomes(reopened(made, ledger)) == {"a": Outcome.ALREADY}
-        back = taken_back(made, ledger)
-        assert outcomes(back) == {"a": Outcome.RESTORED}
-        assert ledger.items()["a"]["v"] == 2
-        with pytest.raises(UsageError, match="undo that by a plan of its own"):
+        for _ in range(3):
+            assert outcomes(reopened(made, ledger)) == {"a": Outcome.RESTORED}
+            assert ledger.items()["a"]["v"] == 1
+            assert outcomes(reopened(made, ledger)) == {"a": Outcome.ALREADY}
+            back = taken_back(made, ledger)
+            assert outcomes(back) == {"a": Outcome.RESTORED}
+            assert ledger.items()["a"]["v"] == 2
+        with pytest.raises(UsageError, match="which can be applied again"):
             taken_back(back, ledger)
+        outcomes(reopened(made, ledger))
+        set_to(ledger, "a", "2")  # one more time than it was reverted: somebody means it
+        ledger.settle()
         assert outcomes(reopened(made, ledger)) == {"a": Outcome.CONFLICT}
         assert ledger.items()["a"]["v"] == 2
 
