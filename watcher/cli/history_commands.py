@@ -37,7 +37,7 @@ from watcher.time_machine.callers import Answer, Callers, Trail
 from watcher.time_machine.counts import CountRow, Counts
 from watcher.time_machine.history import History, history
 from watcher.time_machine.item_keys import check_key_values
-from watcher.time_machine.sources import Sources, past_time, records_until, start_time
+from watcher.time_machine.sources import Matching, Sources, past_time, records_until, start_time
 
 if TYPE_CHECKING:
     from watcher.cli.command_line import CommandLine
@@ -241,7 +241,8 @@ def _as_of(
             count = _write_rows(found, form, out)
         else:
             count = _write_items(found, form, out, wire=dynamodb_json)
-    logger.info(f"As of {time_text(found.at)}, its whole second: {grouped(count, 'item')}{where}")
+    told = f"{grouped(count, 'item')}{where}{found.unmatched}"
+    logger.info(f"As of {time_text(found.at)}, its whole second: {told}")
     return 0
 
 
@@ -338,7 +339,7 @@ def _count(
     names = counts.dimensions(by or (counts.CALLER if "who" in origins.typed else "kind"))
     made = Counts(names, redaction=options.redaction(values))
     trail = _trail_of(names, who, origins, values)
-    found, callers, records = read_changes(sources, values, trail)
+    found, callers, records, ending = read_changes(sources, values, trail)
     made.callers = callers
     made.add(records)
     if trail is not None and callers is not None:
@@ -347,7 +348,7 @@ def _count(
     rows = made.rows(top)
     _print_counts(made.by, rows, output)
     left = f", of {len(made)} rows the {len(rows)} largest" * (len(rows) < len(made))
-    logger.info(f"Counted {counted(made.changes, 'change')}{left}{found.left_out}")
+    logger.info(f"Counted {counted(made.changes, 'change')}{left}{ending()}")
     return int(bool(found.left_out))
 
 
@@ -370,10 +371,12 @@ def _trail_of(
 
 def read_changes(
     names: Sequence[str], values: Values, trail: Trail | None
-) -> tuple[Sources, Callers | None, Iterator[Record]]:
+) -> tuple[Sources, Callers | None, Iterator[Record], Callable[[], str]]:
     """Opens sources; returns them, the finder of callers if there is a trail, and the changes.
 
-    Raises UsageError for a key that no item of the table can have, if the role may describe it.
+    The last one returns what could not be read and that none matched, for the end of a sentence.
+    Raises UsageError for a key that no item of the table can have, if the role may describe it,
+    and for a filter of images that the stream lacks.
     """
     matches = options.record_filter(values)
     start, until = start_time(values["start"]), end(values["until"], values["start"])
@@ -382,14 +385,22 @@ def read_changes(
         with suppress(StreamError):
             check_key_values(values["key"], found.stream.table.description.types)
     callers = None if trail is None else Callers(found.table_arn, start, until)
+    matching = None if matches is None else Matching(matches, "change")
     # For callers all changes are read: a call that made one of them has not made another.
-    is_cut = matches is not None and callers is None
-    found.open(start, matches.matching_indexes if is_cut and matches else None, tells_expiry=True)
+    is_cut = matching is not None and callers is None
+    found.open(start, matching.matching_indexes if is_cut and matching else None, tells_expiry=True)
+    if matches is not None:
+        matches.refuse_view(found.view_type)
     records = records_until(found.records(), until)
     if callers is not None:
         records = callers.adding(records)
+
+    def ending() -> str:
+        return found.left_out + (matching.unmatched if matching else "")
+
     # To filter by None would look into each record, which decodes all of it.
-    return found, callers, iter(records) if matches is None else filter(matches, records)
+    chosen = iter(records) if matching is None else filter(matching, records)
+    return found, callers, chosen, ending
 
 
 def _print_counts(by: Sequence[str], rows: Sequence[CountRow], output: str) -> None:

@@ -49,7 +49,7 @@ def _report(
     hidden = options.redaction(values)
     options.record_filter(values)  # a wrong one is refused before the reading
     with nullcontext(sys.stdout) if to == "-" else written_file(to) as file:
-        found, _, records = read_changes(sources, values, None)
+        found, _, records, ending = read_changes(sources, values, None)
         report = Report(
             title=_title(sources[-1], found),
             origin=", ".join([*sources[:-1], found.stream.arn if found.stream else sources[-1]]),
@@ -61,7 +61,7 @@ def _report(
         report.warnings = [f"DATA LOSS: {gap}" for gap in found.gaps]
         write_text(page(report), file)
     name = "the page" if to == "-" else to
-    logger.info(f"Wrote {name}: {grouped(report.kinds.total(), 'change')}{found.left_out}")
+    logger.info(f"Wrote {name}: {grouped(report.kinds.total(), 'change')}{ending()}")
     return int(bool(found.left_out))
 
 

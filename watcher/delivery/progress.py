@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
 import threading
@@ -13,7 +12,7 @@ from typing import TypeAlias
 
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
-from watcher.formatting.text import counted
+from watcher.formatting.text import none_matched
 from watcher.observability.watch_stats import Totals
 from watcher.records.page import RecordPage
 from watcher.records.redaction import Redaction
@@ -168,13 +167,8 @@ class Progress:
         self._unmatched_due = math.inf
         if self._totals.records or not self._totals.filtered:
             return
-        text = f"0 of {counted(self._totals.filtered, 'change')} matched"
-        absent = sorted(self._names - self._seen) if self._seen else []
-        if not absent:
-            return logger.info(text)
-        near = difflib.get_close_matches(absent[0], self._seen, 1)
-        named = ", ".join(absent) + (f" ({near[0]}?)" if near else "")
-        logger.warning(f"{text}; none has {named}")
+        text = none_matched(self._totals.filtered, "change", self._names, self._seen)
+        logger.log(logging.WARNING if "none has" in text else logging.INFO, text)
 
     def move(self, shards: Iterable[ShardProgress], flush: Callable[[], object]) -> None:
         """Moves the positions behind what was noted, once `flush` has written it out."""

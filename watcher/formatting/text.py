@@ -6,9 +6,11 @@ pipes get everything unchanged.
 
 from __future__ import annotations
 
+import difflib
 import re
 import sys
 import unicodedata
+from collections.abc import Set
 from typing import IO, Final
 
 from watcher.files import is_terminal
@@ -29,6 +31,19 @@ def counted(number: int, noun: str) -> str:
 def grouped(number: int, noun: str) -> str:
     """Formats a number of things with its digits in groups: `1,000 changes`."""
     return f"{number:,} {plural(number, noun)}"
+
+
+def none_matched(number: int, noun: str, names: Set[str], seen: Set[str]) -> str:
+    """Says that a filter let none of these through, and which of its names none of them had.
+
+    `seen` are the names that they had: `0 of 63 changes matched; none has totl (total?)`.
+    """
+    text = f"0 of {counted(number, noun)} matched"
+    absent = sorted(names - seen) if seen else []
+    if not absent:
+        return text
+    near = difflib.get_close_matches(absent[0], seen, 1)
+    return f"{text}; none has {', '.join(absent)}" + (f" ({near[0]}?)" if near else "")
 
 
 # C0, DEL, C1 (to a terminal, U+009B is the same as ESC [), line separators, and marks that change

@@ -8,10 +8,10 @@ then, before or during the scan, is taken from the changes, which are read past 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import groupby
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
@@ -26,7 +26,7 @@ from watcher.streams.start_times import Moment
 from watcher.time_machine.exports import Export, full_export
 from watcher.time_machine.item_keys import Identity, ItemKey, identity, identity_in, removes_nothing
 from watcher.time_machine.sorted_lines import SortedLines
-from watcher.time_machine.sources import Sources, past_time
+from watcher.time_machine.sources import Matching, Sources, past_time
 from watcher.time_machine.table import LONGEST_SCAN, scan_table
 
 logger = logging.getLogger("watcher")
@@ -36,8 +36,6 @@ _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SPACES: Final = bytes.maketrans(b"\t\n", b"  ")
 _MOST_TURNS: Final = 10**19
 
-ItemFilter: TypeAlias = Callable[[Record], bool]
-"""A function that is True for the insertion of a matching item."""
 INEXACT_ARCHIVE: Final = (
     "this archive holds plain JSON, which does not tell a set from a list nor binary from text: "
     "items out of it can't be given with their types"
@@ -52,7 +50,7 @@ class ItemsAsOf:
     """
 
     def __init__(
-        self, at: datetime, key_names: Iterable[str] = (), matches: ItemFilter | None = None
+        self, at: datetime, key_names: Iterable[str] = (), matches: Matching | None = None
     ) -> None:
         self.at = at
         """The second whose end counts: its own changes are in."""
@@ -72,11 +70,18 @@ class ItemsAsOf:
 
     def images(self) -> Iterator[bytes]:
         """Yields the items as the wire's JSON, `{"PK": {"S": "user-1"}, …}`."""
+        if self._matches is not None:
+            self._matches.read = 0
         parts = (line[:-1].split(b"\t", 2) for line in self._lines)
         for _, lines in groupby(parts, lambda each: each[0]):
             _, _, image = next(lines)
             if image and (self._matches is None or self._matches(inserted(image, self.key_names))):
                 yield bytes(self.redaction.item(image)) if self.redaction else image
+
+    @property
+    def unmatched(self) -> str:
+        """Says that no item matched, for the end of a sentence; "" where one did."""
+        return "" if self._matches is None else self._matches.unmatched
 
     def on_later_change(self, record: Record) -> None:
         """Takes in a change after the time; the first one of an item counts."""
@@ -150,7 +155,8 @@ def as_of(
     if baseline is not None:  # an endpoint is DynamoDB's, not S3's
         export = full_export(baseline, AwsConfig(region, profile), "baseline")
     opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url), strict=True)
-    found = items_as_of(opened, then, one, test, export)
+    matches = None if test is None else Matching(test, "item")
+    found = items_as_of(opened, then, one, matches, export)
     found.redaction = hidden
     return found
 
@@ -159,7 +165,7 @@ def items_as_of(
     sources: Sources,
     at: datetime,
     key: ItemKey | None = None,
-    matches: ItemFilter | None = None,
+    matches: Matching | None = None,
     baseline: Export | None = None,
 ) -> ItemsAsOf:
     """Reconstructs a table's items from these sources; see `as_of`."""
@@ -196,7 +202,7 @@ def _on_baseline(
     sources: Sources,
     at: datetime,
     key: ItemKey | None,
-    matches: ItemFilter | None,
+    matches: Matching | None,
     baseline: Export,
 ) -> ItemsAsOf:
     """Applies changes to a baseline: backwards from a later one, forwards from an earlier one.

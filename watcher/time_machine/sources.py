@@ -24,8 +24,9 @@ from watcher.aws.model import CLOCKS_APART, AtTime, Latest, Service
 from watcher.aws.tables import TablesClient
 from watcher.clock import CLOCK, Clock
 from watcher.errors import DataLossError, StreamError, UsageError, blame
-from watcher.formatting.text import grouped
+from watcher.formatting.text import grouped, none_matched
 from watcher.pull.backlog import BacklogReader
+from watcher.records.filters import RecordFilter
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines, read_records
 from watcher.records.wire import WireRecord, is_replicated_expiry
@@ -103,6 +104,41 @@ class StreamSource:
             name, description = self.tables.named(self._table_arn())
             self._table = TableHandle(self.tables, name, description, self.clock)
         return self._table
+
+
+class Matching:
+    """Tests records, and says at the end that none of them matched."""
+
+    def __init__(self, test: RecordFilter, noun: str) -> None:
+        self._test = test
+        self._noun = noun
+        self._names: set[str] = set()
+        self._rejected: list[int] = []  # by each page, in several threads
+        self.read = self.matched = 0
+
+    def matching_indexes(self, records: Sequence[WireRecord]) -> list[int]:
+        """Returns the indexes of the matching records; the others come here alone."""
+        found = self._test.matching_indexes(records)
+        self._names.update(self._test.names_beside(records))
+        self._rejected.append(len(records) - len(found))
+        return found
+
+    def __call__(self, record: Record) -> bool:
+        """Returns True for a matching record."""
+        self.read += 1
+        if not self._test(record):
+            self._names.update(self._test.names_beside([record.wire]))
+            return False
+        self.matched += 1
+        return True
+
+    @property
+    def unmatched(self) -> str:
+        """Says that none matched, for the end of a sentence; "" where one did."""
+        number = self.read + sum(self._rejected)
+        if self.matched or not number:
+            return ""
+        return f"; {none_matched(number, self._noun, self._test.names, self._names)}"
 
 
 class _Seen:
@@ -236,6 +272,11 @@ class Sources:
         return self._backlog
 
     @property
+    def view_type(self) -> str:
+        """The stream's view type; "" without a stream, or with files before it."""
+        return "" if self._backlog is None or self._files else self._backlog.listing.view_type
+
+    @property
     def time(self) -> datetime:
         """The service's time when the reading began."""
         return self._reader.listing.time
@@ -336,8 +377,10 @@ class Sources:
         """Returns a filter that lets what expired pass, too: it is filtered once it is named."""
 
         def indexes(records: Sequence[WireRecord]) -> list[int]:
-            expired = (at for at, each in enumerate(records) if self._has_expired(each))
-            return sorted({*page_filter(records), *expired})
+            expired = {at for at, each in enumerate(records) if self._has_expired(each)}
+            others = [at for at in range(len(records)) if at not in expired]
+            found = page_filter([records[at] for at in others])
+            return sorted([*expired, *(others[at] for at in found)])
 
         return indexes
 

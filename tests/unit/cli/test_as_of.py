@@ -56,6 +56,52 @@ def test_formats(at: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(typed) == {"pk": {"S": "a"}, "v": {"N": "1.50"}, "w": {"SS": ["x", "y"]}}
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("as-of orders AT --filter vv=1", ": 0 items; 0 of 2 items matched; none has vv (v?)"),
+        ("as-of orders AT -o csv --filter v=3", ": 0 items; 0 of 2 items matched"),
+        (
+            "count orders --filter vv=1",
+            "Counted 0 changes; 0 of 5 changes matched; none has vv (v?)",
+        ),
+        ("count orders --filter v=9", "Counted 0 changes; 0 of 5 changes matched"),
+        ("report orders --filter vv=1", ": 0 changes; 0 of 5 changes matched; none has vv (v?)"),
+        ("report ./lines --filter vv=1", ": 0 changes; 0 of 1 change matched; none has vv (v?)"),
+        ("count orders --only modify", "Counted 1 change"),
+    ],
+)
+def test_a_condition_that_can_not_match_is_told(
+    at: str,
+    command: str,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    change = {"SequenceNumber": "1", "Keys": {"pk": {"S": "a"}}, "NewImage": {"v": {"N": "1"}}}
+    Path("lines").write_text(json.dumps({"eventName": "INSERT", "dynamodb": change}))
+    assert main([at if word == "AT" else word for word in command.split()]) == 0
+    assert capsys.readouterr().err.splitlines()[-1].endswith(said)
+
+
+@pytest.mark.parametrize("command", ["count", "report"])
+def test_an_image_that_the_stream_lacks_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Simulator(table="orders", view_type="KEYS_ONLY") as simulator:
+        for name, value in simulator.environment.items():
+            monkeypatch.setenv(name, value)
+        assert main([command, "orders", "--filter", "new.v > 1"]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "new.v: the stream's view type is KEYS_ONLY" in last
+
+
 def test_a_spreadsheet_runs_nothing_of_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ from watcher.errors import DataLossError, StreamError, UsageError
 from watcher.records.filters import record_filter
 from watcher.time_machine.as_of import items_as_of
 from watcher.time_machine.item_keys import ItemKey
+from watcher.time_machine.sources import Matching
 
 
 def moment(second: int) -> datetime:
@@ -47,8 +48,10 @@ def test_a_filter_sees_the_items_as_they_were() -> None:
         ledger.clock.sleep(10)
         ledger.change("item-1", {"pk": {"S": "item-1"}, "state": {"S": "shut"}})
         ledger.settle()
-        pattern = '{"dynamodb": {"NewImage": {"state": {"S": ["open"]}}}}'
-        found = items_as_of(ledger.sources(), moment(second), None, record_filter([pattern]))
+        test = record_filter('{"dynamodb": {"NewImage": {"state": {"S": ["open"]}}}}')
+        assert test is not None
+        matches = Matching(test, "item")
+        found = items_as_of(ledger.sources(), moment(second), None, matches)
         assert list(by_key(found)) == ["item-1"]
         assert found.key_names == ("pk",)
 
