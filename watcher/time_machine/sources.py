@@ -107,7 +107,7 @@ class StreamSource:
 
 
 class Matching:
-    """Tests records, and says at the end that none of them matched."""
+    """Tests records, and counts them, to tell at the end that none of them matched."""
 
     def __init__(self, test: RecordFilter, noun: str) -> None:
         self._test = test
