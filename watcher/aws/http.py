@@ -16,21 +16,17 @@ import socket
 import ssl
 import time
 import weakref
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from botocore.httpsession import create_urllib3_context
 
 from watcher.errors import UnexpectedAnswerError
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
-_LARGEST_HEAD_BYTES = 64 * 1024
 # DynamoDB's answers have a little over 1 MB at most; a much larger one is not DynamoDB's.
 LARGEST_BODY_BYTES = 64 * 1024 * 1024
+# The longest head of an answer.
 _BUFFER_BYTES = 64 * 1024
 _STATUS = re.compile(r"HTTP/1\.1 ([2-5]\d\d)(?: |$)")
 
@@ -73,7 +69,9 @@ class HTTPConnections:
 
     def __init__(self, url: str, *, ca_file: str, timeouts: Timeouts) -> None:
         self._idle: list[_Connection] = []  # the last used one is used next
-        _close_at_end(self, partial(_close_all, self._idle))
+        # When it is garbage, or the program ends: in a reference cycle `__del__` is too late, as
+        # the socket may end first, unclosed.
+        weakref.finalize(self, _close_all, self._idle)
         parts = urlsplit(url)
         self.host = parts.netloc
         self.usable = parts.scheme in ("http", "https") and "@" not in parts.netloc
@@ -126,11 +124,13 @@ class HTTPConnections:
                 self._idle.append(connection)
 
     def _received(self, connection: _Connection) -> Response | None:
-        connection.start_receiving()
-        if (head := connection.head()) is None:
+        if (lines := connection.head()) is None:
             return None
-        first, headers = head
-        status = _STATUS.match(first)
+        status = _STATUS.match(lines[0])
+        headers = {}
+        for line in lines[1:]:
+            name, _, value = line.partition(":")
+            headers[name.lower()] = value.strip()
         length = headers.get("content-length", "")
         encoded = "transfer-encoding" in headers or "content-encoding" in headers
         if length.isdecimal() and len(length) < 20 and int(length) > LARGEST_BODY_BYTES:
@@ -167,7 +167,7 @@ class PendingResponse:
     def __init__(self, connections: HTTPConnections, connection: _Connection) -> None:
         self._connections = connections
         self._connection: _Connection | None = connection
-        self._close_unwanted = _close_at_end(self, connection.close)
+        self._close_unwanted = weakref.finalize(self, connection.close)
 
     def wait(self) -> Response | None:
         """Waits for the answer; None where it is not plain.
@@ -188,15 +188,16 @@ class PendingResponse:
 
 
 class _Connection:
-    """A connected socket with a read buffer."""
+    """A connected socket, which receives an answer within the limits for a piece and the whole."""
 
     def __init__(self, connected: socket.socket, timeouts: Timeouts) -> None:
         self._socket = connected
         self._timeouts = timeouts
         self._poll = select.poll()  # not select(), which is limited to descriptors up to 1,023
         self._poll.register(connected, select.POLLIN)
-        self._incoming = _Incoming(connected, timeouts)
-        self._reader = io.BufferedReader(self._incoming, _BUFFER_BYTES)
+        self._deadline = 0.0
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._rest = slice(0)  # in the buffer: what has come behind the head
 
     def send(self, request: bytes) -> None:
         """Sends the whole request."""
@@ -204,67 +205,32 @@ class _Connection:
             self._socket.settimeout(self._timeouts.read_seconds)
         self._socket.sendall(request)
 
-    def start_receiving(self) -> None:
-        """Starts the time limit of one answer."""
-        self._incoming.begin()
-
-    def head(self) -> tuple[str, dict[str, str]] | None:
-        """Receives the status line and the headers; None if they are too long."""
-        lines: list[str] = []
-        room = _LARGEST_HEAD_BYTES
-        while (line := self._reader.readline(room)) != b"\r\n":
-            if not line.endswith(b"\n"):
-                if len(line) == room:
-                    return None
-                raise _ended()
-            room -= len(line)
-            lines.append(line.decode("latin-1"))
-        headers = {}
-        for text in lines[1:]:
-            name, _, value = text.partition(":")
-            headers[name.lower()] = value.strip()
-        self._incoming.count -= _LARGEST_HEAD_BYTES - room + len(line)
-        return lines[0].rstrip("\r\n") if lines else "", headers
+    def head(self) -> list[str] | None:
+        """Receives the status line and the headers; None if they are longer than the buffer."""
+        self._deadline = time.monotonic() + self._timeouts.whole_seconds
+        view, count, end = memoryview(self._buffer), 0, -1
+        while end < 0:
+            if count == len(view):
+                return None
+            count += self._receive(view[count:])
+            end = self._buffer.find(b"\r\n\r\n", 0, count)
+        self._rest = slice(end + 4, count)
+        return str(view[:end], "latin-1").split("\r\n")
 
     def body(self, length: int) -> bytes:
         """Receives the `length` bytes behind the head."""
-        body = self._reader.read(length)
-        if len(body) < length:
-            raise _ended()
-        if self._incoming.count != length:
+        view, begun = memoryview(self._buffer), self._buffer[self._rest]
+        if len(begun) > length:
             raise ConnectionError("more came than was announced")
-        return body
+        body = io.BytesIO()  # which gives its bytes away without a copy
+        missing = length - body.write(begun)
+        while missing:
+            count = self._receive(view[:missing])
+            missing -= body.write(view[:count])
+        return body.getvalue()
 
-    def is_readable(self) -> bool:
-        """True if unrequested data has come: usually the connection's end."""
-        return bool(self._poll.poll(0))
-
-    def close(self) -> None:
-        """Closes the socket."""
-        self._socket.close()
-
-
-class _Incoming(io.RawIOBase):
-    """The bytes that a socket receives, within the limits for a piece and for the whole."""
-
-    def __init__(self, connected: socket.socket, timeouts: Timeouts) -> None:
-        self._socket = connected
-        self._timeouts = timeouts
-        self._deadline = 0.0
-        self.count = 0
-        """The number of bytes received of this answer."""
-
-    def begin(self) -> None:
-        """Starts the time limit of one answer."""
-        self._deadline = time.monotonic() + self._timeouts.whole_seconds
-        self.count = 0
-
-    def readable(self) -> bool:
-        """See `io.RawIOBase`."""
-        return True
-
-    def readinto(self, room: WriteableBuffer) -> int:
-        """Receives available bytes; 0 at the end. Raises TimeoutError, OverdueAnswerError."""
+    def _receive(self, room: memoryview) -> int:
+        """Receives available bytes. Raises ConnectionError, TimeoutError, OverdueAnswerError."""
         remaining = self._deadline - time.monotonic()
         if remaining < self._timeouts.read_seconds:
             if remaining <= 0:
@@ -276,23 +242,20 @@ class _Incoming(io.RawIOBase):
             if time.monotonic() < self._deadline:
                 raise
             raise self._overdue() from None
-        self.count += count
+        if not count:
+            raise ConnectionError("the connection ended before the answer did")
         return count
 
     def _overdue(self) -> OverdueAnswerError:
         return OverdueAnswerError(f"no whole answer within {self._timeouts.whole_seconds:g} s")
 
+    def is_readable(self) -> bool:
+        """True if unrequested data has come: usually the connection's end."""
+        return bool(self._poll.poll(0))
 
-def _ended() -> ConnectionError:
-    return ConnectionError("the connection ended before the answer did")
-
-
-def _close_at_end(owner: object, close: Callable[[], object]) -> weakref.finalize[[], object]:
-    """Calls `close` when its owner is garbage, or the program ends.
-
-    In a reference cycle `__del__` is too late: the socket may end first, unclosed.
-    """
-    return weakref.finalize(owner, close)
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.close()
 
 
 def _pop(idle: list[_Connection]) -> _Connection | None:
