@@ -38,11 +38,11 @@ class BotoClients:
         connection: AwsConfig,
         region: str | None,
         *,
-        attempts: int,
         read_seconds: float,
         credentials: Credentials | None = None,
         default_region: str | None = None,
         settings: Config | None = None,
+        attempts: int = 1,
     ) -> None:
         """`region` is an ARN's; `default_region` is for a connection without any."""
         self._connection = connection

@@ -47,6 +47,7 @@ from watcher.aws.model import (
     StreamName,
     TrimHorizon,
 )
+from watcher.aws.retry import retry_at_start
 from watcher.clock import CLOCK, Clock, no_later
 from watcher.errors import (
     ShardNotFoundError,
@@ -103,8 +104,6 @@ _SETTINGS = Config(
 )
 WHOLE_CALL_READS = 3
 """The limit of a whole call, in read timeouts: bytes may come slowly, one by one."""
-# The longest delay of botocore before its second and its third attempt.
-_REPEAT_SECONDS = 2.0
 
 
 class StreamsClient:
@@ -131,7 +130,6 @@ class StreamsClient:
         self._clients = BotoClients(
             connection,
             arn_region,
-            attempts=attempts,
             read_seconds=self._read_seconds,
             credentials=credentials,
             settings=_SETTINGS,
@@ -157,14 +155,9 @@ class StreamsClient:
         return client
 
     def _bounded(self, operation: Operation) -> Operation:
-        """Returns the operation with a time limit for each call, all of its attempts included."""
-        repeats = self._attempts - 1
-        reads = WHOLE_CALL_READS + repeats
-        return with_deadline(
-            operation,
-            seconds=reads * self._read_seconds + repeats * _REPEAT_SECONDS,
-            before=self._credentials.keys,
-        )
+        """Returns the operation with a time limit for each call."""
+        seconds = WHOLE_CALL_READS * self._read_seconds
+        return with_deadline(operation, seconds=seconds, before=self._credentials.keys)
 
     def counting(self, counters: Counters) -> StreamsClient:
         """Returns this client with other counters, for use in another thread."""
@@ -190,7 +183,8 @@ class StreamsClient:
         pages, found = ListingProgress("streams"), 0
         while True:
             began = time.monotonic()
-            answer = self._call(self._bounded(self.api.list_streams), "Streams", **query)
+            call = partial(self._call, self._bounded(self.api.list_streams), "Streams", **query)
+            answer = retry_at_start(call)
             with members_required():
                 names = [
                     StreamName(row["StreamArn"], row["TableName"], row["StreamLabel"])
@@ -364,13 +358,10 @@ class StreamsClient:
         self.counters.call(name)
         try:
             answer = self._answer(operation, name, query)
-            self.counters.call(name, _retries(answer))
             if member in answer:
                 return answer
             raise UnexpectedAnswerError(f"{name}: an answer without {member}")
         except (boto.ClientError, boto.BotoCoreError, ResponseParserError) as error:
-            if isinstance(error, boto.ClientError):
-                self.counters.call(name, _retries(error.response))
             raise self._counted(to_watcher_error(error)) from error
 
     def _answer(self, operation: Operation, name: str, query: Query) -> ParsedAnswer:
@@ -395,11 +386,6 @@ def _unanswered(name: str, query: Query, seconds: float) -> str:
     about = query.get("StreamArn") or query.get("TableName")
     action = f"{name} of {table_name(about)}" if about else name
     return f"{action}: no answer for {seconds:g} s; still waiting"
-
-
-def _retries(answer: ParsedAnswer) -> int:
-    """Returns the number of botocore's own retries of the call."""
-    return int(answer["ResponseMetadata"].get("RetryAttempts", 0))
 
 
 def iterator_at(position: Position) -> ParsedAnswer:

@@ -59,11 +59,7 @@ class Clients:
         rows: list[StreamName] = []
         for part in wanted.by_region():
             client = self.listing_client_for(part)
-            try:
-                rows += part.newest(client.list_streams(), client.tags).values()
-            except ServiceError as error:
-                text = f"can't list the streams: {error}"
-                raise StreamError(text, about=("endpoint_url", "region")) from error
+            rows += part.newest(client.list_streams(), client.tags).values()
         wanted.refuse_without_match(rows)
         return list(dict.fromkeys([*found, *(row.arn for row in rows)]))
 

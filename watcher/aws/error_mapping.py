@@ -41,6 +41,8 @@ _OF_CODE: dict[str, type[ServiceError]] = {
 }
 # The longest message: a proxy's page may be long.
 _MOST_CHARACTERS = 500
+# botocore's words, which makes one attempt here: the caller retries.
+_NO_RETRIES = " (reached max retries: 0)"
 _TOO_MANY_REQUESTS = 429
 _REQUEST_TIMEOUT = 408
 _is_throttled = ThrottledRetryableChecker().is_retryable
@@ -154,5 +156,5 @@ def one_line(error: Exception) -> str:
     page = None
     if isinstance(error, boto.ClientError):
         page = error_hints.html_page_hint(error.response)
-    text = page or " ".join(error_text(error).split())
+    text = page or " ".join(error_text(error).replace(_NO_RETRIES, "").split())
     return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "…"

@@ -122,7 +122,6 @@ class LeaseTable:
         quick = TablesClient(
             connection,
             region,
-            attempts=1,
             call_seconds=LEASE_CALL_SECONDS,
             patience_seconds=0.0,
         )

@@ -40,10 +40,9 @@ PATIENCE_SECONDS = 300.0
 """The time for which passing errors are retried."""
 # The time for which a denial is retried: policy changes take a while to spread.
 _DENIED_SECONDS = 60.0
-# The delays between two attempts: about a second.
-_RETRY_BACKOFF = Backoff(first_seconds=1.5, longest_seconds=1.5, jitter=2 / 3)
+_RETRY_BACKOFF = Backoff(first_seconds=0.2, longest_seconds=1.6, jitter=0.5)
 _START_BACKOFF = Backoff(first_seconds=0.2, longest_seconds=1.6)
-# The attempts at a program's first call, if the service answers at all.
+# The attempts at a program's first call.
 _START_ATTEMPTS = 5
 # Another transaction holds the item for a moment.
 _IN_USE = "TransactionConflictException"
@@ -101,7 +100,7 @@ class RetryingClient:
                     raise meaning from error
                 if worth_logging(failures):
                     logger.warning(f"{action}: {failures} failures in a row: {meaning}")
-                self._clock.sleep(_RETRY_BACKOFF.after(1))
+                self._clock.sleep(_RETRY_BACKOFF.after(failures))
             else:
                 self._worked.add(needed)
                 return answer
@@ -146,12 +145,12 @@ def first_listing(service: Service, arn: str) -> Listing:
 
 
 def retry_at_start(call: Callable[[], _Answer], clock: Clock = CLOCK) -> _Answer:
-    """Retries a call of a service that answers. Raises StreamError in the end."""
+    """Retries a call that fails for a moment. Raises StreamError in the end."""
     with _unreached():
         return retry(
             call,
             pauses=_START_BACKOFF.pauses(_START_ATTEMPTS),
-            may_pass=lambda error: isinstance(error, TransientError) and not error.unreachable,
+            may_pass=lambda error: isinstance(error, TransientError) and not error.overdue,
             sleep=clock.sleep,
         )
 

@@ -168,13 +168,12 @@ class TablesClient:
         connection: AwsConfig,
         arn_region: str | None = None,
         *,
-        attempts: int = 8,
         call_seconds: float = 60.0,
         patience_seconds: float = PATIENCE_SECONDS,
         has_begun: bool = False,
     ) -> None:
         """`has_begun`: another process of this program has had answers already."""
-        clients = BotoClients(connection, arn_region, attempts=attempts, read_seconds=call_seconds)
+        clients = BotoClients(connection, arn_region, read_seconds=call_seconds)
         self.connection = msgspec.structs.replace(connection, region=clients.region)
         """What another process needs to reach the same tables."""
         self.api: Client = clients.new("dynamodb")
@@ -429,7 +428,6 @@ class TableItems:
         self._client = self._client or TablesClient(
             self._connection,
             region_in(self._arn),
-            attempts=1,
             call_seconds=_ITEMS_CALL_SECONDS,
             patience_seconds=0.0,
         )

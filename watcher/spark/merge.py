@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.model import CLOCKS_APART
-from watcher.aws.retry import retry_at_start
+from watcher.aws.retry import first_listing
 from watcher.aws.tables import Description
 from watcher.errors import StreamError, UsageError
 from watcher.mirror.columns import MirrorColumns, given_columns, item_of, redacted_types
@@ -112,7 +112,7 @@ def merge_into(  # noqa: PLR0913 (as the command's options)
     register(spark)
     rules = redaction(redact)
     service, arn = connect(stream, connection)
-    listing = retry_at_start(lambda: service.list_shards(arn))
+    listing = first_listing(service, arn)
     refuse_view(listing.view_type, history=history)
     described = open_table(service.table(arn), connection).description
     types = redacted_types(described.types, rules)

@@ -20,7 +20,7 @@ from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.model import AtTime, Latest
-from watcher.aws.retry import retry_at_start
+from watcher.aws.retry import first_listing
 from watcher.declared import Opt
 from watcher.errors import UsageError
 from watcher.formatting.rows import write_csv, write_table
@@ -156,7 +156,7 @@ def _warn_of_gap(archived: DataFrame, stream: str, connection: AwsConfig) -> Non
     """Warns where the stream no longer reaches back to the archive's newest change."""
     newest = archived.select(max_("approximate_creation_time")).first()
     service, arn = connect(stream, connection)
-    oldest = retry_at_start(lambda: service.list_shards(arn)).time - RETENTION
+    oldest = first_listing(service, arn).time - RETENTION
     if newest and newest[0] and newest[0].astimezone(UTC) < oldest:
         logger.warning(
             f"The archive ends {newest[0].astimezone(UTC):%Y-%m-%dT%XZ}, and the stream begins "

@@ -14,7 +14,7 @@ from pyspark.sql.functions import lit
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.model import CLOCKS_APART, Listing
-from watcher.aws.retry import retry_at_start
+from watcher.aws.retry import first_listing
 from watcher.aws.tables import BATCH, Description, TablesClient, Write, for_task, tables
 from watcher.declared import Opt
 from watcher.errors import StreamError, UsageError, without_passwords
@@ -77,7 +77,7 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
     """
     refuse_speculation(spark)
     streams, arn = connect(stream, connection)
-    listing = retry_at_start(lambda: streams.list_shards(arn))
+    listing = first_listing(streams, arn)
     _refuse_without_images(listing)
     own = msgspec.structs.replace(connection, region=connection.region or streams.region)
     others = AwsConfig(
