@@ -1,8 +1,6 @@
 """What shall go wrong, how often, and which of the service's habits apply."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -61,17 +59,9 @@ class Faults:
     expired_access_keys: tuple[str, ...] = ()  # calls signed with these: ExpiredTokenException
     cut_off_access_keys: tuple[str, ...] = ()  # calls signed with these: reset, as by a partition
     shard_reads_per_second: float = 0.0
-    describes_per_second: float = 0.0
-    lists_per_second: float = 0.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name.endswith("_rate") and not 0 <= value <= 1:
                 raise ValueError(f"{field.name} is {value}, but a rate is 0 to 1")
-            if isinstance(value, list):  # from JSON
-                object.__setattr__(self, field.name, tuple(value))
-
-    @classmethod
-    def from_json(cls, settings: Mapping[str, Any]) -> "Faults":
-        return cls(**settings)

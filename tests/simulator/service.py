@@ -233,14 +233,9 @@ class Service:
             raise ServiceError(faults.auth_error)
 
     def _limit(self, operation: str, parameters: Parameters) -> None:
-        faults = self.faults
-        if operation == "GetRecords" and faults.shard_reads_per_second:
-            shard = self._shard_asked(parameters) or ""
-            self._spend(shard, faults.shard_reads_per_second)
-        elif operation == "DescribeStream" and faults.describes_per_second:
-            self._spend(operation, faults.describes_per_second)
-        elif operation == "ListStreams" and faults.lists_per_second:
-            self._spend(operation, faults.lists_per_second)
+        rate = self.faults.shard_reads_per_second
+        if operation == "GetRecords" and rate:
+            self._spend(self._shard_asked(parameters) or "", rate)
 
     def _spend(self, name: str, rate: float) -> None:
         """Take one token of a bucket that holds a second's worth."""

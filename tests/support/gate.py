@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from functools import partial
-from typing import Self
-from unittest import mock
 
 from tests.support.hand_clock import HandClock
 from tests.support.wire import FIRST
@@ -137,43 +133,3 @@ class ThreadsClock(HandClock):
             self._pool.settle()
         else:
             time.sleep(0.002)
-
-
-class DrippingCalls:
-    """Calls that end only with the `with` block; the first sends Ctrl-C once it is waited for."""
-
-    def __init__(self) -> None:
-        self.ended: list[int] = []
-        self._end = threading.Event()
-        # Not by sys._current_frames, which may hang for ever beside a thread that starts:
-        # https://github.com/python/cpython/issues/106883
-        self._waited_for = threading.Event()
-        self._result = mock.patch.object(Future, "result", self._noting(Future.result))
-
-    def drip(self, number: int) -> None:
-        """Make the call of this number, from 0."""
-        if number == 0:
-            self._waited_for.wait()
-            main = threading.main_thread().ident or 0
-            # Again where one came amid a collection of garbage, which swallows it.
-            signal.pthread_kill(main, signal.SIGINT)
-            while not self._end.wait(5):
-                signal.pthread_kill(main, signal.SIGINT)
-        self._end.wait()
-        self.ended.append(number)
-
-    def _noting(self, result: Callable[..., object]) -> Callable[..., object]:
-        def noted(future: Future[object], timeout: float | None = None) -> object:
-            if threading.current_thread() is threading.main_thread():
-                self._waited_for.set()
-            return result(future, timeout)
-
-        return noted
-
-    def __enter__(self) -> Self:
-        self._result.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._result.stop()
-        self._end.set()

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ledger.ledger import DisturbedTables, Ledger, native
-from tests.support.gate import DrippingCalls
 from watcher.errors import DeniedError, StreamError, UsageError
 from watcher.records.filters import record_filter
 from watcher.records.record import Record
@@ -23,7 +22,6 @@ from watcher.time_machine.as_of import image_before
 from watcher.time_machine.counts import Counts
 from watcher.time_machine.history import item_history
 from watcher.time_machine.item_keys import ItemKey
-from watcher.time_machine.table import TableHandle
 from watcher.time_machine.undo import Undo, open_plan, plan_undo
 from watcher.time_machine.undo_plan import (
     AS_BEFORE,
@@ -35,7 +33,7 @@ from watcher.time_machine.undo_plan import (
     UndoPlanner,
     UndoStep,
 )
-from watcher.time_machine.write_back import Outcome, WriteBack
+from watcher.time_machine.write_back import Outcome
 
 FAST = 1e9
 
@@ -516,23 +514,6 @@ def test_new_images_are_needed(tmp_path: Path) -> None:
         ledger.write(5)
         with pytest.raises(StreamError, match="view type is OLD_IMAGE"):
             plan(ledger, ledger.second, ledger.second, tmp_path)
-
-
-def test_ctrl_c_waits_for_no_call_that_drips() -> None:
-    asked = iter(range(9))
-    nothing: Any = None
-
-    class Tables:
-        def get(self, table: str, key: object) -> None:
-            calls.drip(next(asked))
-
-    tables: Any = Tables()
-    made = WriteBack(TableHandle(tables, "orders", nothing), FAST)
-    steps = [UndoStep(msgspec.Raw(b'{"pk":{"S":"%d"}}' % number)) for number in range(3)]
-    with DrippingCalls() as calls:
-        with pytest.raises(KeyboardInterrupt):
-            list(made.run(steps))
-        assert not calls.ended
 
 
 @pytest.mark.parametrize("hours", [0, 30])
