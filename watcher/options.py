@@ -105,9 +105,8 @@ class ReadOptions:
     redact: Annotated[
         list[str] | str | Iterable[str] | None,
         Opt(
-            "hide attributes of this path (email, card.number, **.ssn, *), or values like /REGEX/: "
-            "drop, mask (default), hash, keep-type; repeatable, the first match wins; @FILE has a "
-            "rule a line",
+            "hide attributes of this path (email, card.number, **.ssn, *): drop, mask (default), "
+            "hash, keep-type; repeatable, the first match wins; @FILE has a rule a line",
             "PATH[=METHOD],…",
             "filters",
         ),

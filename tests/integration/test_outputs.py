@@ -30,7 +30,7 @@ from tests.support.hand_clock import HandClock
 from tests.support.hostile_text import HOSTILE, refuse_steering
 from tests.support.http_server import PlayedServer
 from tests.support.program import ROOT, run, run_on_a_terminal
-from tests.support.secret import BY_VALUE, EVERYTHING, KEY, NUMBER, SECRET, refuse_traces
+from tests.support.secret import EVERYTHING, KEY, NUMBER, SECRET, refuse_traces
 from tests.support.secret import secret_item as secret
 from tests.support.terminal import Terminal
 from tests.support.trails import deliver, role
@@ -225,13 +225,6 @@ def test_every_handler_there_is_was_tried() -> None:
     tried = {word[2:].replace("-", "_") for command in TABLE for word in command.split()}
     # A topic has its test with the redaction.
     assert set(handler_modules.find()) - tried == {"kafka", "sqs"}
-
-
-def test_rules_by_value_hide_it_everywhere(there: Simulator, webhook: PlayedServer) -> None:
-    for command in (f"{ALL} --print-json --sqlite out.db", f"history orders {ITEM} -o json"):
-        ran = run(*shlex.split(command), *BY_VALUE, env={})
-        assert ran.status == 0 and "seen-2" in "\n".join(ran.out), ran.err
-        refuse_traces("\n".join(ran.out + ran.err).encode(), *written(webhook))
 
 
 def test_a_pipe_gets_it_as_it_is(there: Simulator, webhook: PlayedServer) -> None:

@@ -21,7 +21,6 @@ TRACES = [
 _FRACTION = re.compile(rb"(?<!\d)7\.919")
 KEY = "0123456789abcdef0123456789abcdef"
 EVERYTHING = "--redact", "pk=hash,v=keep-type,**.inner,list[*],set[*]=hash,number,binary,gone=drop"
-BY_VALUE = "--redact", f"/hush|{NUMBER}/=hash"
 
 
 def secret_item(number: int) -> dict[str, Any]:

@@ -42,7 +42,7 @@ _Holds: TypeAlias = Callable[[Any], bool]
 Pattern: TypeAlias = Mapping[str, Any]
 
 # The fields that each level of a pattern may have, and the level below each field.
-# `image` has fields of any name; the rest are leaves, `numeral` one whose text is a number.
+# `image` has fields of any name; what has no level below is a leaf.
 _LEVELS: Final[dict[str, dict[str, str]]] = {
     "record": {
         **dict.fromkeys(("eventID", "eventName", "eventSource", "eventVersion", "awsRegion"), ""),
@@ -56,14 +56,14 @@ _LEVELS: Final[dict[str, dict[str, str]]] = {
     },
     "identity": {"type": "", "principalId": ""},
     "value": {
-        **dict.fromkeys(("S", "SS", "B", "BS", "BOOL", "NULL"), ""),
-        **dict.fromkeys(("N", "NS"), "numeral"),
+        **dict.fromkeys(("S", "SS", "N", "NS", "B", "BS", "BOOL", "NULL"), ""),
         "M": "image",
         "L": "value",
     },
 }
 _IMAGES: Final = {"Keys": Place("key"), "NewImage": Place("new"), "OldImage": Place("old")}
-_LEAVES: Final = ("", "numeral")
+_NUMERALS: Final = ("N", "NS")
+"""The types of an attribute whose content is the text of a number."""
 _COMPARISONS: Final[dict[str, Callable[[Decimal, Decimal], bool]]] = {
     "=": operator.eq,
     "<": operator.lt,
@@ -120,8 +120,9 @@ def _field(name: str, part: object, level: str, path: str, place: Place) -> Cond
     elif level == "image":
         place = Place(place.image, (*place.steps, name))
     if isinstance(part, list | tuple):
-        return _of_content(name, level, place, _leaf(part, name, below, at), part)
-    if below in _LEAVES:
+        leaf = _leaf(part, name, at, is_exists=below != "")
+        return _of_content(name, level, place, leaf, part)
+    if not below:
         shown = "[…]" if isinstance(part, Mapping) else f"[{json.dumps(part, default=str)}]"
         raise UsageError(f"{at}: put the accepted values into a list: {shown}")
     if (level, name) == ("value", "L") and part:
@@ -202,130 +203,118 @@ def _of_content(
 # Leaves
 
 
-def _leaf(accepted: Sequence[object], name: str, kind: str, path: str) -> _Leaf:
-    """Returns the test that a value, or one of its elements, is among those accepted."""
+def _leaf(accepted: Sequence[object], name: str, path: str, *, is_exists: bool) -> _Leaf:
+    """Returns the test that a value, or one of its elements, is among those accepted.
+
+    `is_exists` allows nothing but `exists`.
+    """
     if not accepted:
         raise UsageError(f"{path}: empty; give at least one value")
     leaves = []
     for index, each in enumerate(accepted):
         at = f"{path}[{index}]"
-        if kind not in _LEAVES and not (isinstance(each, Mapping) and "exists" in each):
+        if is_exists and not (isinstance(each, Mapping) and "exists" in each):
             raise UsageError(
                 f"{at}: only exists can stand here; "
                 'a value stands under its type, as in {"S": ["open"]}'
             )
-        leaves.append(_accepted(each, kind == "numeral", at))
-    bounds = [
-        each.bound._replace(kind=name) if isinstance(each.bound, Texts) else each.bound
-        for each in leaves
-    ]
-    bound = union(bounds) if name in ("S", "N", "B") else None
-    if len(leaves) == 1:
-        return _Leaf(leaves[0].holds, bound)
+        leaves.append(_accepted(each, name, at))
+    bound = union([each.bound for each in leaves]) if name in ("S", "N", "B") else None
     tests = [each.holds for each in leaves]
     return _Leaf(lambda value: any(test(value) for test in tests), bound)
 
 
-def _accepted(each: object, numeral: bool, path: str) -> _Leaf:
+def _accepted(each: object, name: str, path: str) -> _Leaf:
     if not isinstance(each, Mapping):
-        return _any_element(_equals(each, numeral, path))
+        return _any_element(_equals(each, name, path))
     if len(each) != 1:
         raise UsageError(f"{path}: give one operator")
-    ((name, argument),) = each.items()
-    at = f"{path}.{name}"
-    if name == "exists":
-        if not isinstance(argument, bool):
+    ((word, argument),) = each.items()
+    at = f"{path}.{word}"
+    match word, argument:
+        case "exists", bool():
+            return _Leaf(lambda value: (value is not ABSENT) is argument)
+        case "exists", _:
             raise UsageError(f"{at}: give true or false")
-        return _Leaf(lambda value: (value is not ABSENT) is argument)
-    if name == "numeric":
-        return _any_element(_numeric(argument, numeral, at))
-    if name == "anything-but":
-        several = argument if isinstance(argument, list | tuple) else [argument]
-        if not several:
-            raise UsageError(f"{at}: empty; give at least one value")
-        others = [_equals(one, numeral, f"{at}[{index}]") for index, one in enumerate(several)]
-        return _any_element(_Leaf(lambda value: not any(other.holds(value) for other in others)))
-    if name not in _OF_TEXT:
-        refuse(path, f'unknown operator "{name}"', name, _OPERATORS)
+        case "numeric", _:
+            return _any_element(_numeric(argument, name, at))
+        case "anything-but", _:
+            several = argument if isinstance(argument, list | tuple) else [argument]
+            if not several:
+                raise UsageError(f"{at}: empty; give at least one value")
+            others = [_equals(one, name, f"{at}[{index}]") for index, one in enumerate(several)]
+            return _any_element(
+                _Leaf(lambda value: not any(other.holds(value) for other in others))
+            )
+    if word not in _OF_TEXT:
+        refuse(path, f'unknown operator "{word}"', word, _OPERATORS)
     if not isinstance(argument, str):
         raise UsageError(f"{at}: give a string")
-    compare, text = _OF_TEXT[name], argument
-    bound = Texts("", (text,), whole=False) if name == "prefix" else None
+    compare, text = _OF_TEXT[word], argument
+    bound = Texts(name, (text,), whole=False) if word == "prefix" else None
     return _any_element(_Leaf(lambda value: isinstance(value, str) and compare(value, text), bound))
 
 
 def _any_element(leaf: _Leaf) -> _Leaf:
     """Returns a test of a scalar, or of any element of a list; an absent value never passes."""
-    test = leaf.holds
 
     def look(value: object) -> bool:
         if isinstance(value, list):
             return any(look(element) for element in value)
-        return value is not ABSENT and not isinstance(value, dict) and test(value)
+        return value is not ABSENT and not isinstance(value, dict) and leaf.holds(value)
 
     return leaf._replace(holds=look)
 
 
-def _equals(literal: object, numeral: bool, path: str) -> _Leaf:
+def _equals(literal: object, name: str, path: str) -> _Leaf:
     if literal is None or isinstance(literal, bool):
         return _Leaf(lambda value: value is literal)
     if isinstance(literal, str):
-        return _Leaf(lambda value: bool(value == literal), Texts("", (literal,), whole=True))
+        return _Leaf(lambda value: bool(value == literal), Texts(name, (literal,), whole=True))
     if isinstance(literal, int | float | Decimal):
-        return _compared([("=", _finite(literal, path))], numeral)
+        return _numeric(["=", literal], name, path)
     raise UsageError(f"{path}: give a string, a number, true, false or null")
 
 
-def _numeric(argument: object, numeral: bool, path: str) -> _Leaf:
+def _numeric(argument: object, name: str, path: str) -> _Leaf:
     """Returns the test of a comparison: `["=", 5]`, `[">", 0]`, `[">=", 0, "<", 10]`."""
-    advice = 'give comparisons such as ["=", 5] or [">", 0, "<=", 10]'
-    if not isinstance(argument, list | tuple) or len(argument) not in (2, 4):
-        raise UsageError(f"{path}: {advice}")
-    comparisons = []
-    for sign, bound in zip(argument[::2], argument[1::2], strict=True):
-        known = isinstance(sign, str) and sign in _COMPARISONS
-        if not known or isinstance(bound, bool) or not isinstance(bound, int | float | Decimal):
+    comparisons: list[tuple[str, Decimal]] = []
+    match argument:
+        case [str(sign), bound]:
+            pairs = [(sign, bound)]
+        case [">" | ">=" as above, least, "<" | "<=" as below, most]:
+            pairs = [(above, least), (below, most)]
+        case ["<" | "<=" as below, most, ">" | ">=" as above, least]:
+            pairs = [(above, least), (below, most)]
+        case _:
+            pairs = [("", None)]
+    for sign, bound in pairs:
+        is_number = isinstance(bound, int | float | Decimal) and not isinstance(bound, bool)
+        if not (is_number and sign in _COMPARISONS):
+            advice = 'give comparisons such as ["=", 5] or [">", 0, "<=", 10]'
             raise UsageError(f"{path}: {advice}")
-        comparisons.append((sign, _finite(bound, path)))
-    if len(argument) == 4 and (argument[0][0], argument[2][0]) not in ((">", "<"), ("<", ">")):
-        raise UsageError(f"{path}: {advice}")
-    return _compared(comparisons, numeral)
-
-
-def _finite(literal: int | float | Decimal, path: str) -> Decimal:
-    number = Decimal(str(literal))
-    if not number.is_finite():
-        raise UsageError(f"{path}: not a number that DynamoDB has")
-    return number
-
-
-def _compared(comparisons: Sequence[tuple[str, Decimal]], numeral: bool) -> _Leaf:
-    """Returns the test of a number: DynamoDB's are text, others are JSON's."""
-    read = _numeral if numeral else _plain_number
+        if not (number := Decimal(str(bound))).is_finite():
+            raise UsageError(f"{path}: not a number that DynamoDB has")
+        comparisons.append((sign, number))
+    is_numeral = name in _NUMERALS
     tests = [(_COMPARISONS[sign], to) for sign, to in comparisons]
 
     def test(value: object) -> bool:
-        number = read(value)
-        if number is None:
-            return False
-        for compare, to in tests:  # noqa: SIM110  all() takes a fifth longer
-            if not compare(number, to):
-                return False
-        return True
+        number = _number(value, is_numeral)
+        return number is not None and all(compare(number, to) for compare, to in tests)
 
     low = max((float(to) for sign, to in comparisons if sign[0] in ">="), default=-math.inf)
     high = min((float(to) for sign, to in comparisons if sign[0] in "<="), default=math.inf)
-    return _Leaf(test, Range(low, high) if numeral else None)
+    return _Leaf(test, Range(low, high) if is_numeral else None)
 
 
-def _plain_number(value: object) -> Decimal | None:
+def _number(value: object, is_numeral: bool) -> Decimal | None:
+    """Returns a number: DynamoDB's are text, others are JSON's."""
+    if isinstance(value, str):
+        made = to_number(value) if is_numeral else None
+        return made if isinstance(made, Decimal) else None
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     return Decimal(str(value)) if is_number else None
-
-
-def _numeral(value: object) -> Decimal | None:
-    made = to_number(value) if isinstance(value, str) else None
-    return made if isinstance(made, Decimal) else None
 
 
 def refuse(path: str, text: str, word: str, known: Iterable[str], advice: str = "") -> NoReturn:

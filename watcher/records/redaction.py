@@ -54,8 +54,6 @@ _STEP: Final = re.compile(rf"{_NAME}|\[\*\]")
 _RULE: Final = re.compile(
     rf"\s*(?P<path>{_NAME}(?:\.{_NAME}|\[\*\])*)\s*(?:=\s*(?P<method>[^\s,=]*)\s*)?(?:,|$)"
 )
-_VALUES: Final = re.compile(r"/(?P<pattern>.+)/\s*(?:=(?P<method>[^/]*))?", re.DOTALL)
-
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _any_json = msgspec.json.Decoder()
 _encode = msgspec.json.encode
@@ -69,12 +67,11 @@ _Path: TypeAlias = tuple[re.Pattern[str] | str, ...]
 
 
 class _Rule(NamedTuple):
-    """A rule: what it hides is at a path, or has a pattern in it."""
+    """A rule: what is done with what is at a path."""
 
     text: str
     method: str
-    path: _Path = ()
-    pattern: re.Pattern[str] | None = None
+    path: _Path
 
 
 _Places: TypeAlias = frozenset[tuple[int, _Path]]
@@ -93,8 +90,7 @@ class Redaction:
         self._key = key
         self.found: set[str] = set()
         """The texts of the rules that have matched."""
-        self._patterns = [each for each in rules if each.pattern]
-        self._start = frozenset((at, each.path) for at, each in enumerate(rules) if each.path)
+        self._start = frozenset((at, each.path) for at, each in enumerate(rules))
         self._further = functools.lru_cache(maxsize=4096)(self._further_uncached)
         self._digest = functools.lru_cache(maxsize=4096)(self._digest_uncached)
 
@@ -139,11 +135,11 @@ class Redaction:
         kept: dict[str, msgspec.Raw] = {}
         for name, value in attributes.items():
             method, places = self._further(self._start, name)
-            if not (method or places or self._patterns):
+            if not places:
                 kept[name] = value
                 continue
             decoded = read(_any_json, value)
-            made = self._attribute(name, decoded, self._start)
+            made = self._redacted(decoded, method, places)
             if made is not None:
                 kept[name] = value if made == decoded else msgspec.Raw(_encode(made))
         if len(kept) == len(attributes) and all(kept[name] is attributes[name] for name in kept):
@@ -152,7 +148,7 @@ class Redaction:
 
     def hides(self, name: str) -> bool:
         """Returns True if a key attribute of this name may be redacted."""
-        return bool(self._patterns) or self._further(self._start, name)[0] is not None
+        return self._further(self._start, name)[0] is not None
 
     def key_type(self, name: str, kind: str) -> str | None:
         """Returns the redacted type (S, N, B) of a key attribute of this type.
@@ -160,10 +156,7 @@ class Redaction:
         None if several items may have the same redacted value.
         """
         method, _ = self._further(self._start, name)
-        if method is not None or self._by_pattern(name):
-            return "S" if method == "hash" else None
-        is_kept = kind == "S" and all(each.method == "hash" for each in self._patterns)
-        return kind if is_kept or not self._patterns else None
+        return {None: kind, "hash": "S"}.get(method)
 
     @property
     def unused(self) -> list[str]:
@@ -183,25 +176,19 @@ class Redaction:
         self.found.update(self._rules[rule].text for rule in ended)
         return (self._rules[ended[0]].method if ended else None), found
 
-    def _attribute(self, name: str, value: WireValue, places: _Places) -> WireValue | None:
-        """Returns the redacted value of a name; None if both are left out."""
-        if self._by_pattern(name):
-            return None
-        return self._redacted(value, *self._further(places, name))
-
     def _redacted(self, value: WireValue, method: str | None, places: _Places) -> WireValue | None:
         """Returns the redacted value; None if it is left out."""
         if not isinstance(value, dict) or len(value) != 1:  # an emulator's
             return value if method is None else {"S": _MASK}
         ((kind, content),) = value.items()
-        if method is None and isinstance(content, str):
-            rule = self._by_pattern(_bytes(content).decode("latin-1") if kind == "B" else content)
-            method = rule and rule.method
         if method is not None:
             return self._by_method(method, kind, content)
         made: Any = content
         if kind == "M" and isinstance(content, dict):
-            found = {name: self._attribute(name, each, places) for name, each in content.items()}
+            found = {
+                name: self._redacted(each, *self._further(places, name))
+                for name, each in content.items()
+            }
             made = {name: each for name, each in found.items() if each is not None}
         elif kind == "L" and isinstance(content, list):
             elements = [self._redacted(each, *self._further(places, None)) for each in content]
@@ -219,14 +206,6 @@ class Redaction:
             return None
         is_kept = all(each == kind[0] for each, _ in kept)
         return {kind if is_kept else "SS": list(dict.fromkeys(text for _, text in kept))}
-
-    def _by_pattern(self, text: str) -> _Rule | None:
-        """Returns the first rule with a pattern that a text has in it."""
-        for rule in self._patterns:
-            if rule.pattern and rule.pattern.search(text):
-                self.found.add(rule.text)
-                return rule
-        return None
 
     def _by_method(self, method: str, kind: str, content: object) -> WireValue | None:
         if method == "drop":
@@ -331,10 +310,7 @@ def _lines(redact: str | Iterable[str] | None) -> Mapping[str, str]:
 
 
 def _rules(text: str) -> Iterator[_Rule]:
-    """Yields the rules of `PATH[=METHOD],…`, or of `/REGEX/[=METHOD]` by itself."""
-    if text.startswith("/"):
-        yield _of_values(text)
-        return
+    """Yields the rules of `PATH[=METHOD],…`."""
     at = 0
     while at < len(text):
         found = _RULE.match(text, at)
@@ -353,19 +329,6 @@ def _step(text: str) -> re.Pattern[str] | str:
         return text
     name = unquoted(text)
     return re.compile(re.escape(name) if name != text else fnmatch.translate(name), re.DOTALL)
-
-
-def _of_values(text: str) -> _Rule:
-    found = _VALUES.fullmatch(text)
-    if found is None:
-        raise UsageError(
-            f"{text!r}: a pattern of values ends with a slash: /REGEX/ or /REGEX/=METHOD"
-        )
-    try:
-        pattern = re.compile(found["pattern"])
-    except re.error as error:
-        raise UsageError(f"{text!r}: no regular expression: {error}") from None
-    return _Rule(text, _method(found["method"], text), pattern=pattern)
 
 
 def _method(given: str | None, text: str) -> str:
