@@ -6,6 +6,7 @@ The parameters of `mirror` declare the command's options.
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
@@ -275,6 +276,7 @@ class MirrorJob:
             self._mirror.append(self._mirror.schema.empty_table(), self._state())
         self._committed_at = self._clock.monotonic()
         self.changes += len(changes)
+        self._mirror.tidy()
 
     def _state(self) -> MirrorState:
         """Returns the state behind all that is copied and applied."""
@@ -290,6 +292,7 @@ class MirrorJob:
             redaction=self._fingerprint,
             token=checkpoint_format.all_to_dict([token]),
             copied_at=(was_copied_at or self._clock.now()) if is_copied else None,
+            vacuumed=datetime.now(UTC),
         )
 
 

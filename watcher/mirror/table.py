@@ -1,7 +1,7 @@
 """The mirror's Delta table: rows and, in the same commit, how far the stream has been read.
 
 So there is no checkpoint beside it that could be lost, or be ahead of it or behind: a commit is
-there as a whole, or not at all.
+there as a whole, or not at all. delta-rs writes, merges, compacts and vacuums.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +38,15 @@ _S3: Final = "s3://"
 _RECENT_COMMITS: Final = 50
 # Others (OPTIMIZE) are done by then, or change the table all the time.
 _PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+# Many small files make slow readers; a compaction writes them again.
+COMMITS_TO_COMPACT: Final = 100
+VACUUM_AFTER: Final = timedelta(days=1)
+# Both are a user's to change. Older versions stay readable for so long, and what others are
+# writing is safe.
+_PROPERTIES: Final = {
+    "delta.deletedFileRetentionDuration": "interval 7 days",
+    "delta.logRetentionDuration": "interval 7 days",
+}
 _TREE: Final = re.compile(r"\x1b\[\d*m|↳")
 
 
@@ -52,6 +61,7 @@ class MirrorState(msgspec.Struct, frozen=True, kw_only=True):
     """The stream's position, with the progress of the copy until that is complete."""
     copied_at: datetime | None = None
     """The time when the copy was complete."""
+    vacuumed: datetime
     number: int = 1
     """The commit's number, among the mirror's own."""
 
@@ -157,6 +167,21 @@ class MirrorTable:
         if new := [Field.from_arrow(each) for each in columns if each.name not in has]:
             self._retry(lambda: self._opened.alter.add_columns(new))
 
+    def tidy(self) -> None:
+        """Compacts the files after many commits, and deletes replaced ones once a day.
+
+        delta-rs keeps a replaced file for `delta.deletedFileRetentionDuration`; and one that no
+        commit names, as its writer may still be at work.
+        """
+        assert self.state is not None
+        if self.state.number % COMMITS_TO_COMPACT == 0:
+            self.compact()
+        now = datetime.now(UTC)
+        if now - self.state.vacuumed >= VACUUM_AFTER:
+            with self._translated_errors(), suppress(CommitFailedError):
+                self._opened.vacuum(dry_run=False, full=True)
+            self.state = msgspec.structs.replace(self.state, vacuumed=now)
+
     def compact(self) -> None:
         """Makes larger files of small ones; where another program does it just now, not."""
         with self._translated_errors(), suppress(CommitFailedError):
@@ -164,7 +189,9 @@ class MirrorTable:
 
     def _commit(self, state: MirrorState, write: Callable[[CommitProperties], None]) -> None:
         if before := self.state:
-            state = msgspec.structs.replace(state, number=before.number + 1)
+            state = msgspec.structs.replace(
+                state, number=before.number + 1, vacuumed=before.vacuumed
+            )
         self._retry(lambda: write(_properties(state)))
         self.state = state
 
@@ -201,15 +228,14 @@ class MirrorTable:
             schema.empty_table(),
             mode="overwrite" if self._table else "error",
             schema_mode="overwrite" if self._table else None,
-            # A commit every ten seconds: Delta's own 30 days are many files.
-            configuration={"delta.logRetentionDuration": "interval 7 days"},
+            configuration=_PROPERTIES,
             storage_options=self._options,
             commit_properties=properties,
         )
         self._table = DeltaTable(self.to, storage_options=self._options)
 
     def _refuse_other_files(self) -> None:
-        # A VACUUM would delete them.
+        # The next VACUUM would delete them.
         if not self.to.startswith(_S3) and not Path(self.to).exists():
             return
         with self._translated_errors():

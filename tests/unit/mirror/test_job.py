@@ -2,9 +2,9 @@
 
 import base64
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from watcher.aws.model import Listing
 from watcher.aws.tables import TablesClient
 from watcher.call_pool import CallPool
 from watcher.errors import DataLossError, StreamError, UsageError, WatcherError
+from watcher.mirror import table
 from watcher.mirror.columns import given_columns, kind_of
 from watcher.mirror.job import MirrorJob
 from watcher.mirror.table import MirrorTable
@@ -412,3 +413,26 @@ def test_a_view_type_without_old_images_has_no_history(tmp_path: Path) -> None:
         ledger.simulator.enable_new_stream(view_type="NEW_IMAGE")
         with pytest.raises(StreamError, match="to keep every version"):
             job(ledger, tmp_path / "orders", history=True)
+
+
+def test_it_compacts_and_vacuums_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = tmp_path / "orders"
+    monkeypatch.setattr(table, "COMMITS_TO_COMPACT", 5)
+    monkeypatch.setattr(table, "VACUUM_AFTER", timedelta(0))
+    with Ledger(23, keys=1_000) as ledger:
+        run(job(ledger, to))
+        DeltaTable(str(to)).alter.set_table_properties(
+            {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+        )
+        for number in range(12):
+            ledger.change(f"new-{number}")
+            ledger.settle()
+            run(job(ledger, to))
+        done = Counter(each["operation"] for each in DeltaTable(str(to)).history())
+        assert done["OPTIMIZE"] >= 2
+        assert done["VACUUM END"] >= 5
+        live = {Path(each).name for each in DeltaTable(str(to)).file_uris()}
+        assert len({each.name for each in to.glob("*.parquet")} - live) < 6
+        assert current(to) == now(ledger)
