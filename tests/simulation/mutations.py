@@ -76,6 +76,12 @@ MUTANTS = [
         "math.inf,",
     ),
     Mutant(
+        "one answer without an iterator is the end",
+        "streams/shard_reader.py",
+        "(self.closed or (self._has_ended and not parts))",
+        "True",
+    ),
+    Mutant(
         "an end that is none is the end",
         "streams/coordinator.py",
         "self._reopen_ended(asked_at)",

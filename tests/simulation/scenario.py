@@ -171,17 +171,17 @@ def _draw_failing_for_long(scenario: Scenario) -> None:
 
 
 def _draw_end_that_is_none(scenario: Scenario) -> None:
-    """Where no shard closes: only a listing that still shows it as open tells such an end.
+    """One such answer ends nothing; of several in a row listings tell, where no shard closes.
 
-    Spark's executors take such an answer for a loss, and say so.
+    Spark's executors take several for a loss, and say so.
     """
     rng = random.Random(f"ends {scenario.seed}")
     closes = {"split", "rotate", "rotate all", "listings fail long", *_LOSES}
     is_told = scenario.engine != "spark" and closes.isdisjoint(name for _, name in scenario.events)
-    if is_told and rng.random() < 0.5:
+    name = "ends that are none" if is_told and rng.random() < 0.5 else "an end that is none"
+    if rng.random() < 0.5:
         ends = [
-            (rng.uniform(0.2, scenario.trouble), "an end that is none")
-            for _ in range(2 if scenario.follow else 1)
+            (rng.uniform(0.2, scenario.trouble), name) for _ in range(2 if scenario.follow else 1)
         ]
         scenario.events = sorted(scenario.events + ends)
 

@@ -53,6 +53,7 @@ class Universe:
         self.judge = Judge(scenario, self.world, lambda: self.scheduler.awake, self.scheduler.tell)
         self._calm = True
         self._hours = 0.0
+        self._seemed_closed: set[str] = set()
         self.table.enable(scenario.shards, "KEYS_ONLY")
         self._name_shards()
         self._write(scenario.before // 2)
@@ -322,14 +323,20 @@ class Universe:
     def _a_shard_fails_long(self) -> None:
         self._a_shard_fails(_SIEGE_SECONDS)
 
-    def _an_end_that_is_none(self) -> None:
-        """One answer for an open shard has no iterator: it seems to be closed."""
-        if shards := self._open():
+    def _an_end_that_is_none(self, times: int = 1) -> None:
+        """An answer for an open shard has no iterator: it seems to be closed."""
+        shards = [each for each in self._open() if each.id not in self._seemed_closed]
+        if shards:
             shard = self.rng.choice(shards)
-            self.judge.seems_closed.add(shard.id)
-            self.service.fail_next("GetRecords", "ends", 1, shard.id)
-            self.scheduler.tell("the service", f"ends {shard.id}, which is open")
-            self.trouble_lasts(12.0)
+            self._seemed_closed.add(shard.id)
+            self.service.fail_next("GetRecords", "ends", times, shard.id)
+            self.scheduler.tell("the service", f"ends {shard.id} {times} times, which is open")
+
+    def _ends_that_are_none(self) -> None:
+        """So often that the program believes it, until listings tell."""
+        self._an_end_that_is_none(3)
+        self.judge.seems_closed |= self._seemed_closed
+        self.trouble_lasts(12.0)
 
     def _listings_fail(self, seconds: float | None = None) -> None:
         self.service.fail_next("DescribeStream", "InternalServerError", 1_000_000, None)

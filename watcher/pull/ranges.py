@@ -154,7 +154,7 @@ class RangeReader:
         coordinator = self._coordinator(shard, between)
         rate = self._rates.setdefault(shard.id, AdaptiveRateLimit(self._clock))
         reader = self._reader(coordinator, shard, between, rate)
-        failing_since = math.inf
+        failing_since, has_ended = math.inf, False
         self._clock.sleep(rate.delay())  # the previous range may belong to the same shard
         while True:
             has_failed = False
@@ -175,7 +175,10 @@ class RangeReader:
                         reader = self._reader(coordinator, shard, between, rate)
                         reader.delay = seconds
                     case ShardEnd():
-                        return
+                        if between.upto is None or has_ended:
+                            return
+                        has_ended = True  # one odd answer is no end before the last number
+                        reader = self._reader(coordinator, shard, between, rate)
                 if isinstance(message, Loss):  # the range's last record may be gone too
                     reader = self._reader(coordinator, shard, between, rate)
             failing_since = min(failing_since, self._clock.monotonic()) if has_failed else math.inf

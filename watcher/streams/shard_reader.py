@@ -118,6 +118,8 @@ class ShardReader:
         self._arn = arn
         self._iterator: str | None = None
         self._started = False
+        self._has_ended = False
+        """True if the last page had no next iterator; a new one shows whether that was the end."""
         self._deduplicator = Deduplicator(position, end)
         self._make_page = (
             make_page if page_filter is None else partial(make_page, page_filter=page_filter)
@@ -333,8 +335,11 @@ class ShardReader:
             messages.append(self._on_repeats())
         if len(records) < len(wire.Records) or self._is_at_end(bool(records), service):
             messages.append(self._on_caught_up())
-        elif wire.NextShardIterator is None:
+        elif wire.NextShardIterator is None and (self.closed or (self._has_ended and not parts)):
             messages.append(self._finish(closed=True))
+        elif wire.NextShardIterator is None:
+            self.delay = 0.0  # one odd answer ends no shard that no listing shows as closed
+        self._has_ended = wire.NextShardIterator is None
         return messages
 
     def _on_caught_up(self) -> ReaderEnded:

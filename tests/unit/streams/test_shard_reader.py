@@ -94,7 +94,7 @@ def test_the_end_of_a_closed_shard_comes_with_its_last_records(
     simulator: Simulator, written: list[str]
 ) -> None:
     simulator.rotate()
-    made = reader(simulator)
+    made = reader(simulator, closed=True)
     messages = read(made)
     assert kinds(messages) == [IteratorGranted, Page, ReaderEnded]
     assert numbers(messages) == written
@@ -370,6 +370,22 @@ def test_a_closed_shard_ends_where_its_iterator_does_after_any_number_of_empty_p
     assert numbers(messages) == written
     assert messages[-1] == ReaderEnded(closed=True)
     assert clock.passed == 0, "no pause: nothing will ever be written there"
+
+
+def test_an_answer_without_an_iterator_is_asked_about_once_more(
+    simulator: Simulator, written: list[str]
+) -> None:
+    """Else what comes before the shard closes is lost, where no listing shows it as open again."""
+    made = reader(simulator)
+    first = read(made)
+    simulator.fail_next("GetRecords", "ends")
+    assert read(made) == []
+    later = simulator.write("a", 2)
+    simulator.rotate()
+    messages = read(made, 3)
+    assert numbers(first + messages) == written + later
+    assert messages[-1] == ReaderEnded(closed=True)
+    assert read(made) == [], "a real end is asked about once"
 
 
 def test_a_shard_that_is_found_to_be_closed_is_not_left(
