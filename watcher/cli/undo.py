@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import shlex
-import shutil
-import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -70,9 +68,6 @@ _Plan = Annotated[
     ),
 ]
 _Limit = Annotated[float, Opt(f"write capacity units a second; default {WRITE_LIMIT:g}", "UNITS")]
-_Force = Annotated[
-    bool, Opt("put items back, too, that were changed since; asks on the terminal", negative="")
-]
 
 
 def undo_command(line: CommandLine) -> options.Command:
@@ -90,7 +85,6 @@ def _undo(
     apply: _Apply = None,
     revert: _Revert = None,
     write_limit: _Limit = WRITE_LIMIT,
-    force_conflicts: _Force = False,
     output: _Output = "text",
     origins: options.Origins,
     **values: options.Value,
@@ -98,7 +92,8 @@ def _undo(
     options.call(style.set_up, values)
     options.refuse_redaction(values, "an undo writes items back as they were")
     connection = options.connection(values)
-    _refuse_untyped(origins)
+    if "apply" in origins.defaults:  # a file or a variable does not ask for writes
+        raise UsageError(f"type it; it is from {origins.defaults['apply']}", "apply")
     # A default for watches, such as `from` in a file, is not meant for this.
     start, until = (
         each if name in origins.typed else None
@@ -108,14 +103,11 @@ def _undo(
     call = _called(values, origins.typed)
     if apply is not None:
         _refuse_with_plan(sources, origins, "apply", "plan_file")
-        if force_conflicts and not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise UsageError("it asks for confirmation, so it needs a terminal", "force_conflicts")
         plan = open_plan(Path(apply), connection)
         logger.info(f"Undoes {_about(plan)}")
-        return _apply(plan, write_limit, force_conflicts and _confirmed(plan), output, call)
-    for name in ("write_limit", "force_conflicts"):
-        if name in origins.typed:
-            raise UsageError("use it with --apply: nothing is written before", name)
+        return _apply(plan, write_limit, output, call)
+    if "write_limit" in origins.typed:
+        raise UsageError("use it with --apply: nothing is written before", "write_limit")
     if revert is not None:
         _refuse_with_plan(sources, origins, "revert")
         return _show(open_plan(Path(revert), connection).revert(place), output, call)
@@ -123,13 +115,6 @@ def _undo(
         raise UsageError("name a stream, or a plan with --apply or --revert")
     shared = {name: values[name] or None for name in (*_CHOICE, *options.AWS)}
     return _show(undo(*sources, start=start, until=until, plan=plan_file, **shared), output, call)
-
-
-def _refuse_untyped(origins: options.Origins) -> None:
-    """Raises UsageError if a file or a variable asks for writes: the user has to type that."""
-    for name in ("apply", "force_conflicts"):
-        if name in origins.defaults:
-            raise UsageError(f"type it; it is from {origins.defaults[name]}", name)
 
 
 def _refuse_with_plan(
@@ -144,17 +129,8 @@ def _refuse_with_plan(
 
 
 def _called(values: Mapping[str, object], typed: Collection[str]) -> str:
-    """Returns the beginning of an undo's next command, as the user has called this one.
-
-    With the same `--region`, `--profile` and `--endpoint-url`, if those were typed.
-    """
-    words = [PROGRAM]
-    name = Path(sys.argv[0]).name
-    if sys.orig_argv[1:3] == ["-m", "watcher"]:
-        words = [shlex.quote(sys.orig_argv[0]), "-m watcher"]
-    elif name == "watcher":
-        words = ["watcher" if shutil.which(name) == sys.argv[0] else shlex.quote(sys.argv[0])]
-    words.append("undo")
+    """Returns the beginning of an undo's next command, with the connection that was typed."""
+    words = [PROGRAM, "undo"]
     for each in options.AWS:
         if each in typed:
             words.append(f"--{each.replace('_', '-')} {shlex.quote(str(values[each]))}")
@@ -217,23 +193,11 @@ def _lines(step: UndoStep) -> Iterator[str]:
             yield from attribute_lines(name, pair)
 
 
-def _confirmed(plan: Undo) -> bool:
-    """Asks on the terminal; returns True to overwrite conflicts too."""
-    if not plan.conflicts:
-        return False
-    for step in plan.conflicts:
-        sys.stderr.write("\n".join(_lines(step)) + "\n")
-    what = grouped(len(plan.conflicts), "item")
-    sys.stderr.write(f"Put back {what} that others have changed since? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-def _apply(plan: Undo, limit: float, force: bool, output: str, call: str) -> int:
+def _apply(plan: Undo, limit: float, output: str, call: str) -> int:
     counts: Counter[Outcome] = Counter()
     rows: list[dict[str, object]] = []
     try:
-        for step, outcome in plan.apply(write_limit=limit, force=force):
+        for step, outcome in plan.apply(write_limit=limit):
             counts[outcome] += 1
             reason = _reason(step, outcome)
             if output == "json":

@@ -115,16 +115,13 @@ class Undo:
             raise UsageError(f"the plan {self.path} wrote nothing")
         return made
 
-    def apply(
-        self, *, write_limit: float = WRITE_LIMIT, force: bool = False
-    ) -> Generator[StepResult, None, None]:
+    def apply(self, *, write_limit: float = WRITE_LIMIT) -> Generator[StepResult, None, None]:
         """Puts the items back one after the other, as the iteration goes on.
 
         Each is written only if nobody has changed it since the plan was made; the others are
-        conflicts, which `force` puts back as well. `write_limit` is in capacity
-        units a second. After a kill, it can be applied again: what is put back already is left as
-        it is. Raises UsageError (an unusable file, changes that left the stream), StreamError (no
-        permission).
+        conflicts. `write_limit` is in capacity units a second. After a kill, it can be applied
+        again: what is put back already is left as it is. Raises UsageError (an unusable file,
+        changes that left the stream), StreamError (no permission).
         """
         refuse_bad_limit("write_limit", write_limit)
         if not self.steps:
@@ -137,7 +134,7 @@ class Undo:
         for step, moves in self._moves():
             if moves is None or moves > most:
                 step.conflict = step.conflict or CHANGED
-        yield from WriteBack(self._table, write_limit).run(self.steps, force=force)
+        yield from WriteBack(self._table, write_limit).run(self.steps)
 
     def _turn(self) -> int:
         """Returns how often what the plan wrote was taken back, as its file has it."""

@@ -89,7 +89,7 @@ class UndoStep(msgspec.Struct, tag_field="line", tag="step"):
     seen: str = ""
     """The number of the item's newest change by then; "" where no stream told of it."""
     conflict: str = ""
-    """The reason to leave the item alone, unless it is forced; "" where there is none."""
+    """The reason to leave the item alone; "" where there is none."""
     kept: str = ""
     """The reason why nothing is to be done; "" where there is none."""
 

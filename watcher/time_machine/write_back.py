@@ -17,7 +17,6 @@ from watcher.records.record import image_of, wire_item
 from watcher.time_machine.table import TableHandle
 from watcher.time_machine.undo_plan import (
     AS_BEFORE,
-    BROKEN,
     CHANGED,
     NOTHING,
     Image,
@@ -103,8 +102,8 @@ class WriteBack:
         self._clock = table.clock
         self._rate = rate
 
-    def run(self, steps: Iterable[UndoStep], *, force: bool = False) -> Iterator[StepResult]:
-        """Puts the items back; `force` also those that are conflicts.
+    def run(self, steps: Iterable[UndoStep]) -> Iterator[StepResult]:
+        """Puts the items back.
 
         Raises StreamError, once the outcomes of all writes before it are yielded.
         """
@@ -113,7 +112,7 @@ class WriteBack:
             for batch in self._batches(steps):
                 began, used = self._clock.monotonic(), 0.0
                 failed: StreamError | None = None
-                tries = calls.start([partial(self._try, step, force) for step in batch])
+                tries = calls.start([partial(self._try, step) for step in batch])
                 for step, tried in zip(batch, tries, strict=True):
                     result = tried.result()
                     if isinstance(result, StreamError):
@@ -153,14 +152,14 @@ class WriteBack:
     def _current(self, step: UndoStep) -> Image:
         return _image(self._tables.get(self._name, wire_item(step.key)))
 
-    def _try(self, step: UndoStep, force: bool) -> tuple[Outcome, float] | StreamError:
+    def _try(self, step: UndoStep) -> tuple[Outcome, float] | StreamError:
         """Returns the outcome and its write units.
 
         A failure is returned, too, so that the writes beside it are yielded.
         """
         try:
             now = self._current(step)
-            outcome = _outcome_before_write(step, now, force)
+            outcome = _outcome_before_write(step, now)
             return self._write(step, now) if outcome is None else (outcome, 0.0)
         except StreamError as error:
             return error
@@ -190,15 +189,11 @@ class WriteBack:
         return self._tables.put(self._name, new, condition)
 
 
-def _outcome_before_write(step: UndoStep, now: Image, force: bool) -> Outcome | None:
+def _outcome_before_write(step: UndoStep, now: Image) -> Outcome | None:
     """Returns the outcome of an item that is not written; None for one to write."""
     if is_same(now, step.before):
         step.kept = AS_BEFORE
         return Outcome.ALREADY
-    if step.conflict == BROKEN:
-        return Outcome.CONFLICT
-    if force:
-        return None
     if not is_same(now, step.now):
         step.conflict = step.conflict or CHANGED
     return Outcome.CONFLICT if step.conflict else None

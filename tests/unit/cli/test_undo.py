@@ -16,7 +16,6 @@ import pytest
 
 from tests.simulator import Simulator
 from tests.support.hand_clock import HandClock
-from tests.support.terminal import Terminal
 from watcher.cli import main
 
 KILLED_AT_A_WRITE = (
@@ -187,31 +186,16 @@ def test_killed_at_each_of_its_writes_a_plan_goes_on(
     }
 
 
-def test_the_next_command_is_printed_as_this_one_was_called(
+def test_the_next_command_is_printed_with_the_connection(
     simulator: Simulator, tmp_path: Path
 ) -> None:
     words = ["-m", "watcher", "undo", "orders", "--from", at(simulator, 12)]
     words += ["--region", "us-east-1", "--plan", "a plan.jsonl"]
     planned = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
     printed = planned.stderr.partition("to do it: ")[2]
-    assert printed.startswith(f"{sys.executable} -m watcher undo --region us-east-1 --apply ")
+    assert printed.startswith("python -m watcher undo --region us-east-1 --apply ")
     applied = subprocess.run(["bash", "-c", printed], capture_output=True, text=True, check=False)
     assert applied.returncode == 0, applied.stderr
-
-
-def test_conflicts_are_asked_about_on_a_terminal_and_put_back_by_a_yes(
-    simulator: Simulator,
-) -> None:
-    words = "--apply", plan(simulator), "--force-conflicts"
-    command = sys.executable, "-m", "watcher", "undo", *words
-    with Terminal(*command, env=simulator.environment) as terminal:
-        terminal.wait_for(lambda: b"[y/N]" in terminal.written)
-        assert "CONFLICT pk=c: it was changed since" in terminal.shown
-        assert "Put back 1 item that others have changed since? [y/N]" in terminal.shown[-1]
-        terminal.press(b"y\n")
-        assert terminal.end() == 0
-        assert any("restored 4, conflicts 0" in line for line in terminal.shown)
-    assert items(simulator)["c"]["v"] == {"N": "1"}
 
 
 def test_nothing_to_undo_leaves_no_plan(
@@ -221,18 +205,6 @@ def test_nothing_to_undo_leaves_no_plan(
     last = "Plan: 0 items, 0 write units, 0 conflicts; nothing to do"
     assert run(capsys, *words) == (0, [], last)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_without_a_yes_conflicts_stay(
-    simulator: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = plan(simulator)
-    for stream in (sys.stdin, sys.stderr):
-        monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(sys.stdin, "readline", lambda: "\n", raising=False)
-    status, _, last = run(capsys, "--apply", path, "--force-conflicts")
-    assert status == 1 and "restored 3, conflicts 1;" in last
-    assert items(simulator)["c"]["v"] == {"N": "3"}
 
 
 @pytest.mark.parametrize(
@@ -247,8 +219,6 @@ def test_without_a_yes_conflicts_stay(
         (["--apply", "OTHER"], "OTHER is not an undo plan"),
         (["--revert", "none.jsonl"], "can't read none.jsonl: No such file or directory"),
         (["orders", "--from", "15m", "--key", "v=5"], "--key v: no such key attribute; the table"),
-        (["--apply", "x", "--force-conflicts"], "it asks for confirmation, so it needs a terminal"),
-        (["orders", "--from", "1h", "--force-conflicts"], "use it with --apply"),
         (["orders", "--from", "1h", "--only", "put"], 'unknown kind "put"'),
         (["orders", "--from", "15m", "--write-limit", "5"], "--write-limit: use it with --apply"),
         (
