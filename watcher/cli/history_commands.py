@@ -57,13 +57,7 @@ SOURCES = Annotated[
 
 # `history`
 
-_Key = Annotated[list[str] | None, Opt("the item's key; repeat it for the sort key", "NAME=VALUE")]
-_Output = Annotated[
-    str,
-    Opt(
-        "text (default), json (an array of changes)", "FORMAT", alias="-o", choices=("text", "json")
-    ),
-]
+_Key = Annotated[list[str] | None, Opt("one item's key; repeat it for the sort key", "NAME=VALUE")]
 
 
 def history_command(line: CommandLine) -> options.Command:
@@ -77,7 +71,7 @@ def _history(
     *sources: SOURCES,
     key: _Key = None,
     who: options.Who = None,
-    output: _Output = "text",
+    output: options.Output = "text",
     **values: options.Value,
 ) -> int:
     options.call(style.set_up, values)
@@ -188,9 +182,6 @@ _Baseline = Annotated[
         "EXPORT",
     ),
 ]
-_ItemKey = Annotated[
-    list[str] | None, Opt("one item's key; repeat it for the sort key", "NAME=VALUE")
-]
 _Form = Annotated[
     str | None,
     Opt(
@@ -215,7 +206,7 @@ def _as_of(
     *words: _Words,
     at: _At = None,
     baseline: _Baseline = None,
-    key: _ItemKey = None,
+    key: _Key = None,
     to: _File = None,
     dynamodb_json: _Wire = False,
     output: _Form = None,
@@ -244,11 +235,6 @@ def _as_of(
     told = f"{grouped(count, 'item')}{where}{found.unmatched}"
     logger.info(f"As of {time_text(found.at)}, its whole second: {told}")
     return 0
-
-
-def open_trail(values: Values, who: options.Who = None) -> Trail | None:
-    """Opens the trail that --who names."""
-    return None if who is None else Trail(who, AwsConfig(values["region"], values["profile"]))
 
 
 def _write_items(found: ItemsAsOf, form: str, out: IO[str], *, wire: bool) -> int:
@@ -362,7 +348,7 @@ def _trail_of(
     if counts.CALLER in names:
         if who is None:
             raise UsageError("it needs CloudTrail's logs: --who PLACE", "by", counts.CALLER)
-        return open_trail(values, who)
+        return Trail(who, AwsConfig(values["region"], values["profile"]))
     if "who" in origins.typed:  # a default is for other commands
         text = f"nothing asks for callers: --by {','.join([*names, counts.CALLER])}"
         raise UsageError(text, "who", who)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import time
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("watcher")
 
 _ID_CHARACTERS = 12
-_LOGGED_ITEMS = 100_000
 _Sources = Annotated[
     str,
     Opt(
@@ -109,15 +108,17 @@ def _compare(
         raise UsageError("name a copy: verify orders --with ./mirror/orders")
     connection = options.connection(values)
     refuse_bad_limit("read_limit", read_limit)
+    with blame("lag"):
+        age = timedelta(seconds=parse_seconds(lag))
     with status_line() as line:
         copy = _copy(with_, at, with_profile, connection, read_limit)
         verifier = Verifier(
             Sources.named(sources, connection, strict=True),
             copy,
-            lag=_age(lag),
+            lag=age,
             ignore=ignore or (),
             read_limit=read_limit,
-            on_progress=_Progress(line).show,
+            on_progress=partial(_show_progress, line),
         )
         what = f"{' '.join(sources)} with {copy.label}"
         logger.info(f"Compares {what}; {_cost(verifier.table.read_units, copy, read_limit)}")
@@ -138,30 +139,9 @@ def _cost(units: int, copy: Copy, read_limit: float | None) -> str:
     return text
 
 
-class _Progress:
-    """Shows how far a scan has come."""
-
-    def __init__(self, line: Line | None) -> None:
-        self._line = line
-        self._logged = 0
-        self._began = time.monotonic()
-
-    def show(self, items: int, units: float, share: float) -> None:
-        """Draws the progress, or logs it now and then without a terminal."""
-        if self._line is not None:
-            parts = [bar(share), grouped(items, "item"), f"{units:,.0f} read units"]
-            passed = time.monotonic() - self._began
-            if share:
-                parts.append(f"{duration_text(passed / share - passed)} left")
-            self._line.set(" | ".join(parts))
-        elif items // _LOGGED_ITEMS > self._logged:
-            self._logged = items // _LOGGED_ITEMS
-            logger.info(f"scanned: {grouped(items, 'item')}")
-
-
-def _age(text: str) -> timedelta:
-    with blame("lag"):
-        return timedelta(seconds=parse_seconds(text))
+def _show_progress(line: Line | None, items: int, units: float, share: float) -> None:
+    if line is not None:
+        line.set(f"{bar(share)} | {grouped(items, 'item')} | {units:,.0f} read units")
 
 
 def _copy(
@@ -271,15 +251,12 @@ def _document(verifier: Verifier, found: Verification) -> dict[str, object]:
         "items": found.items,
         "differ": found.differing,
         "not_compared": sorted(found.not_compared),
-        "differences": [
-            _row(item, difference) for item in found.found for difference in item.differences
-        ],
+        "differences": [_row(item, each) for item in found.found for each in item.differences],
     }
 
 
 def _row(item: DifferentItem, difference: CopyDifference) -> dict[str, object]:
-    missing, name = difference.missing, difference.attribute
-    of_attribute = difference.in_copy, difference.in_table
+    name, *of_attribute, missing = difference
     there, here = (item.there, item.here) if name is None else of_attribute
     cause = "repeated" if item.copies > 1 else "unexplained" if missing is None else "missing"
     row: dict[str, object] = {
@@ -287,15 +264,10 @@ def _row(item: DifferentItem, difference: CopyDifference) -> dict[str, object]:
         "attribute": name,
         "there": None if isinstance(there, Absent) else there,
         "here": None if isinstance(here, Absent) else here,
-        "difference": _sides(item, difference),
         "cause": cause,
-        "reason": _reason(item, difference),
         "change": None,
     }
     if missing is not None:
-        row["change"] = {
-            "sequence_number": missing.number,
-            "kind": missing.kind,
-            "time": None if missing.at is None else time_text(creation_time(missing.at)),
-        }
+        at = None if missing.at is None else time_text(creation_time(missing.at))
+        row["change"] = {"sequence_number": missing.number, "kind": missing.kind, "time": at}
     return row
