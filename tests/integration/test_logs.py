@@ -118,6 +118,6 @@ def test_what_python_says_of_errors_that_nobody_catches_is_lines_of_json_too(
         program.wait_for_status("Done:")
         lines = parsed(program)
 
-    assert saying(lines, "in thread aside")["level"] == "error"
-    assert "dropped" in saying(lines, "Dropped.__del__")["message"]
+    assert saying(lines, "ValueError: invalid literal")["level"] == "error"
+    assert saying(lines, "ValueError: dropped")["level"] == "error"
     assert "can't be logged" in saying(lines, "bad %d")["message"]

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import json
 import os
 import re
 import sys
 from argparse import Action
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 from argcomplete.finders import CompletionFinder
@@ -95,10 +92,6 @@ def _folders(begun: str) -> list[str]:
     return [each for each in _files(begun) if each.endswith("/")]
 
 
-def _start(begun: str) -> Iterable[str]:
-    return "latest", "trim-horizon", "15m", "1h", "2h", "24h"
-
-
 def _kinds(begun: str) -> Iterable[str]:
     before, comma, _ = begun.rpartition(",")
     return [before + comma + kind for kind in ("insert", "modify", "remove", "ttl")]
@@ -118,14 +111,6 @@ def _at_file(begun: str) -> Iterable[str]:
     return [f"@{path}" for path in _files(begun[1:])] if begun[:1] == "@" else ["@"]
 
 
-def _topics(begun: str) -> Iterable[str]:
-    return TOPICS
-
-
-def _topics_and_commands(begun: str) -> Iterable[str]:
-    return *COMMANDS, *TOPICS
-
-
 def _profiles(begun: str) -> Iterable[str]:
     """Returns the profiles in the aws CLI's files."""
     import configparser  # not at every TAB
@@ -142,28 +127,17 @@ def _profiles(begun: str) -> Iterable[str]:
     return [name for name in dict.fromkeys(names) if " " not in name]
 
 
-def _regions(begun: str) -> Iterable[str]:
-    """Returns the regions in botocore's list, read without importing botocore."""
-    spec = importlib.util.find_spec("botocore")
-    if spec is None or spec.origin is None:
-        return ()
-    text = Path(spec.origin).with_name("data").joinpath("partitions.json").read_text("utf-8")
-    parts = json.loads(text)["partitions"]
-    return [name for part in parts for name in part["regions"] if "global" not in name]
-
-
 # What a value is, where it is a file, or may be one.
 _FILES = re.compile("FILE|PATH|PLACE|STORE|COPY|PLAN|EXPORT|ARCHIVE")
 # By an option's parameter, or by what its value is.
 _COMPLETERS: dict[str, Callable[[str], Iterable[str]]] = {
-    "start": _start,
+    "start": lambda _: ("latest", "trim-horizon", "15m", "1h", "2h", "24h"),
     "only": _kinds,
     "on_error": _policies,
     "filters": _at_file,
     "redact": _at_file,
     "profile": _profiles,
-    "REGION": _regions,
-    "[GROUP]": _topics,
-    "[TOPIC]": _topics_and_commands,
+    "[GROUP]": lambda _: TOPICS,
+    "[TOPIC]": lambda _: (*COMMANDS, *TOPICS),
     "DIR": _folders,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,7 +105,9 @@ def flags(handlers: Iterable[HandlerModule], taken: Iterable[Option]) -> Iterato
         short = short if owners[handler.initials] == handler.name else []
         if not handler.takes_value:
             names.update((handler.flag, *short))
-            yield _switch(handler, short)
+            shown = " ".join((handler.flag, *short))
+            declared = Opt(handler.description, group="handlers", name=shown, negative="")
+            yield Option(_CHOSEN + handler.name, bool, False, declared)
         for name in handler.options:
             if name in own:  # one that several declare is theirs together
                 continue
@@ -116,23 +118,11 @@ def flags(handlers: Iterable[HandlerModule], taken: Iterable[Option]) -> Iterato
                 )
             own.add(name)
             names.add(flag(name))
-            yield _own_option(handler, name)
+            metavar, text = handler.options[name]
+            group = "output" if handler.is_built_in and handler.takes_value else "handlers"
+            declared = Opt(text, metavar, group, name=flag(name))
+            yield Option(_OWN + name, bool if metavar is None else str, None, declared)
     yield _FOLDERS
-
-
-def _switch(handler: HandlerModule, short: Sequence[str]) -> Option:
-    """Returns the flag that chooses a handler."""
-    names = " ".join((handler.flag, *short))
-    declared = Opt(handler.description, group="handlers", name=names, negative="")
-    return Option(_CHOSEN + handler.name, bool, False, declared)
-
-
-def _own_option(handler: HandlerModule, name: str) -> Option:
-    """Returns an option that a handler declares for itself."""
-    metavar, text = handler.options[name]
-    group = "output" if handler.is_built_in and handler.takes_value else "handlers"
-    declared = Opt(text, metavar, group, name=flag(name))
-    return Option(_OWN + name, bool if metavar is None else str, None, declared)
 
 
 class Choice:
@@ -159,7 +149,7 @@ class Choice:
         choosing = (_CHOSEN, _OWN, _OUTPUT.name, _CALL.name, _LAMBDA.name)
         # If the command line says what to do, a default need not.
         is_typed = any(name.startswith(choosing) for name in origins.typed)
-        self._chosen = [*dict.fromkeys(self._in_order(origins, is_typed))]
+        self._chosen = [*self._in_order(origins.typed if is_typed else origins.defaults)]
         for name in self._own:
             if not is_typed or _OWN + name in origins.typed:
                 self._choose_owner(name)
@@ -183,18 +173,15 @@ class Choice:
             for name, value in self._chosen
         ]
 
-    def _in_order(self, origins: Origins, is_typed: bool) -> Iterator[tuple[str, str]]:
+    def _in_order(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Yields the chosen handlers in the order of the line, or of files and the environment."""
-        names = origins.typed if is_typed else [*origins.defaults]
-        left = {each.name: list(self._values.get(each.name) or ()) for each in (_CALL, _LAMBDA)}
-        for name in names:
-            if name in left:
-                count = 1 if is_typed else len(left[name])
-                yield from ((name, each) for each in left[name][:count])
-                del left[name][:count]
-            elif name == _OUTPUT.name and self._values[name]:
-                yield _CHOSEN, _FORMATS[self._values[name]]
-            elif name.startswith(_CHOSEN) and self._values[name]:
+        for name in dict.fromkeys(names):
+            value = self._values.get(name)
+            if name in (_CALL.name, _LAMBDA.name):
+                yield from ((name, each) for each in dict.fromkeys(value or ()))
+            elif name == _OUTPUT.name and value:
+                yield _CHOSEN, _FORMATS[value]
+            elif name.startswith(_CHOSEN) and value:
                 yield _CHOSEN, name.removeprefix(_CHOSEN)
 
     def _choose_owner(self, option_name: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated
@@ -91,8 +90,6 @@ def page(line: CommandLine, topic: str = "") -> str:
         if topic != "all" and topic not in groups:
             near = difflib.get_close_matches(topic, [*groups, *TOPICS, *COMMANDS], 1)
             advice = f"did you mean {near[0]}?" if near else "see --help"
-            if topic == "localhost" or re.fullmatch(r"[\w-]+(\.[\w-]+)+", topic):
-                advice = f"another service is --endpoint-url http://{topic}:PORT"
             raise UsageError(f"no help on {topic}: {advice}")
         if topic == "all":
             return top + _sections(shown)

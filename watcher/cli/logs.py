@@ -26,7 +26,7 @@ _FIELDS = ("stream", "shard", "handler", "exit_status")
 
 
 class _Stderr(logging.StreamHandler[TextIO]):
-    """Writes log lines to stderr; one that can't be formatted is reported as a line too.
+    """Writes log lines to stderr.
 
     A reader of the pipe may be slow: lines wait for it, but the program's end does not.
     """
@@ -46,18 +46,16 @@ class _Stderr(logging.StreamHandler[TextIO]):
             return False
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Reports a line that can't be formatted, and its place in the code."""
+        """Reports a line that can't be formatted, as a line."""
         error = sys.exc_info()[1]
         if isinstance(error, OSError):
             # There is no stderr to say it on. Python brings out what was not said before it starts
             # a process: as long as that fails, there would be none for another shard.
             give_up(self.stream)
-            return
-        if not record.pathname:
-            return  # this is what was said of another
-        text = f"{record.msg!r} with {record.args!r} can't be logged: {error}"
-        text += f" ({record.pathname}:{record.lineno})"
-        self.emit(logger.makeRecord(record.name, record.levelno, "", 0, text, (), None))
+        elif record.args:
+            record.msg = f"{record.msg!r} with {record.args!r} can't be logged: {error}"
+            record.args = ()
+            self.emit(record)
 
 
 def _takes_more(stream: TextIO) -> bool:
@@ -126,19 +124,10 @@ def set_up(log_format: str) -> None:
     handler.setFormatter(_JsonLines())
     logging.getLogger().handlers[:] = [handler]
     logging.captureWarnings(True)
-    sys.excepthook = _log_crash
-    threading.excepthook = lambda failed: _log_elsewhere(
-        f"in thread {failed.thread.name if failed.thread else '?'}",
-        failed.exc_type,
-        failed.exc_value,
-        failed.exc_traceback,
-    )
-    sys.unraisablehook = lambda failed: _log_elsewhere(
-        failed.err_msg or f"in {failed.object!r}",
-        failed.exc_type,
-        failed.exc_value,
-        failed.exc_traceback,
-    )
+    status = StreamError.exit_status
+    sys.excepthook = lambda _kind, error, _trace: _log_uncaught(error, exit_status=status)
+    threading.excepthook = lambda failed: _log_uncaught(failed.exc_value)
+    sys.unraisablehook = lambda failed: _log_uncaught(failed.exc_value)
 
 
 def is_json() -> bool:
@@ -146,23 +135,8 @@ def is_json() -> bool:
     return any(isinstance(handler.formatter, _JsonLines) for handler in logger.handlers)
 
 
-def _log_elsewhere(
-    where: str,
-    kind: type[BaseException],
-    error: BaseException | None,
-    trace: TracebackType | None,
-) -> None:
-    """Logs an uncaught error that does not end the program, instead of Python's own report."""
-    about = (kind, error, trace) if error is not None else None
-    text = error_text(error) if error is not None else None
-    logger.error(f"{kind.__name__} {where}: {text}", exc_info=about)
-
-
-def _log_crash(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
-    logger.critical(
-        f"{kind.__name__}: {error_text(error)}",
-        exc_info=(kind, error, trace),
-        extra={"exit_status": StreamError.exit_status},
-    )
+def _log_uncaught(error: BaseException | None, **known: int) -> None:
+    """Logs an uncaught error, instead of Python's own report."""
+    if error is not None:
+        text = f"{type(error).__name__}: {error_text(error)}"
+        logger.error(text, exc_info=error, extra=known)

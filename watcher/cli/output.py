@@ -3,13 +3,11 @@
 import io
 import logging
 import os
-import signal
 import stat
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 from watcher.cli import logs
@@ -122,26 +120,11 @@ def status_line() -> Iterator[Line | None]:
         yield None
         return
     line = TerminalFile.line = Line(sys.stderr.fileno())
-
-    program = os.getpid()
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        """Erases the line at Ctrl-Z, for the shell."""
-        if os.getpid() != program:  # a worker, forked a moment ago
-            return
-        line.erase()
-        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTSTP)
-        # Here again once we go on.
-        signal.signal(signal.SIGTSTP, stop)
-
-    before = signal.signal(signal.SIGTSTP, stop)
     try:
         yield line
     finally:
         line.close()
         TerminalFile.line = None
-        signal.signal(signal.SIGTSTP, before)
 
 
 def _is_piped() -> bool:

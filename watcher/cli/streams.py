@@ -8,17 +8,22 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from watcher.aws.model import Listing, Shard, ShardKey, opened_at
 from watcher.cli import options
 from watcher.declared import Opt
 from watcher.errors import ServiceError, StreamError
 from watcher.files import is_terminal
-from watcher.formatting.differences import shortened
 from watcher.formatting.rows import cut
-from watcher.formatting.text import cell_width, padded, printable, write_document, write_text
+from watcher.formatting.text import (
+    cell_width,
+    counted,
+    padded,
+    printable,
+    write_document,
+    write_text,
+)
 from watcher.options import WatchOptions
 
 # boto3 is imported by the work itself: help does without.
@@ -29,8 +34,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("watcher")
 
-# Of more than this no details: it would take minutes.
-_MOST_DETAILED = 200
 # DescribeStream allows 10 calls a second, shared with everybody else.
 _DESCRIBE_SECONDS = 0.25
 _COLUMNS = ("TABLE", "LABEL", "ARN", "VIEW TYPE", "SHARDS")
@@ -51,10 +54,7 @@ def _streams(*, table: _Table = None, output: options.Output = "text", **values:
     names = _names(streams, table)
     if not names:
         logger.info(f"No streams {f'on table {table}' if table else 'in this region'}")
-    detailed = len(names) <= _MOST_DETAILED
-    if not detailed:
-        logger.info(f"{len(names):,} streams: view types and shards for up to 200; --table")
-    rows = _details(streams, names) if detailed else map(_plain, names)
+    rows = _rows(streams, names)
     if output == "json":
         write_document(list(rows))
         return 0
@@ -88,15 +88,11 @@ def _names(streams: StreamsClient, table: str | None) -> list[StreamName]:
     return sorted(found, key=lambda name: name.table)
 
 
-def _plain(name: StreamName) -> dict[str, object]:
-    return {"table": name.table, "label": name.label, "arn": name.arn}
-
-
-def _details(streams: StreamsClient, names: Sequence[StreamName]) -> Iterator[dict[str, object]]:
+def _rows(streams: StreamsClient, names: Sequence[StreamName]) -> Iterator[dict[str, Any]]:
     """Yields a row for each stream, as soon as its listing is there."""
     for name in names:
         began = time.monotonic()
-        row = _plain(name)
+        row = {"table": name.table, "label": name.label, "arn": name.arn}
         try:
             listing = streams.list_shards(name.arn)
         except (ServiceError, StreamError) as error:
@@ -112,35 +108,11 @@ def _texts(row: dict[str, Any]) -> list[str]:
     texts = [row["table"], row["label"], row["arn"]]
     if "error" in row:
         return [*texts, row["error"]]
-    if "viewType" in row:
-        from watcher.formatting.text import counted
-
-        state = "" if row["status"] == "ENABLED" else f", {row['status'].lower()}"
-        texts += [row["viewType"], counted(row["openShards"], "open shard") + state]
-    return texts
+    state = "" if row["status"] == "ENABLED" else f", {row['status'].lower()}"
+    return [*texts, row["viewType"], counted(row["openShards"], "open shard") + state]
 
 
 # `shards`
-
-_ANY_COLUMNS = 100_000
-# Of a shard's id in a narrow terminal: shardId-…-5ee6d958
-_FEW = 18
-
-
-class _Form(NamedTuple):
-    """The details of a shard that fit into the terminal."""
-
-    numbers: bool
-    whole_id: bool
-    age: bool
-
-
-_FORMS = (
-    _Form(True, True, True),
-    _Form(False, True, True),
-    _Form(False, False, True),
-    _Form(False, False, False),
-)
 
 
 def shards_command(line: CommandLine) -> options.Command:
@@ -161,11 +133,11 @@ def _shards(
     if output == "json":
         write_document(as_json(listing))
         return 0
-    # In a file or a pipe a line each, however long: the tree may go to grep.
     is_shown = is_terminal(sys.stdout)
-    columns = shutil.get_terminal_size().columns if is_shown else _ANY_COLUMNS
-    for text in tree(listing, columns, header=is_shown):
-        write_text(text + "\n")
+    columns = shutil.get_terminal_size().columns
+    for text in tree(listing, header=is_shown):
+        # In a file or a pipe however long: the tree may go to grep.
+        write_text((cut(text, columns) if is_shown else text) + "\n")
     return 0
 
 
@@ -191,31 +163,15 @@ def as_json(listing: Listing) -> dict[str, object]:
 
 
 def tree(
-    listing: Listing,
-    columns: int = _ANY_COLUMNS,
-    *,
-    header: bool = False,
-    lags: Mapping[ShardKey, float] | None = None,
-) -> list[str]:
-    """Returns the lineage's lines; shards whose parent is gone are roots.
-
-    They carry as many details as fit into the columns, and those being read their lag.
-    """
-    for form in _FORMS:
-        found = list(_tree(listing, form, header, lags or {}))
-        if max(map(cell_width, found)) <= columns:
-            break
-    return [cut(line, columns) for line in found]
-
-
-def _tree(
-    listing: Listing, form: _Form, header: bool, lags: Mapping[ShardKey, float]
+    listing: Listing, *, header: bool = False, lags: Mapping[ShardKey, float] | None = None
 ) -> Iterator[str]:
-    name = listing.arn if form.numbers else listing.table
-    yield printable(f"{name} ({listing.status.lower()}, {listing.view_type})")
+    """Yields the lineage's lines; shards whose parent is gone are roots.
+
+    Those being read have their lag.
+    """
+    yield printable(f"{listing.arn} ({listing.status.lower()}, {listing.view_type})")
     if header:
-        named = ("SHARD", "STATE", "SEQUENCE NUMBERS" * form.numbers, "AGE" * form.age)
-        yield "    " + "  ".join(filter(None, named))
+        yield "    SHARD  STATE  AGE  SEQUENCE NUMBERS"
     known = {shard.id for shard in listing.shards}
     below: dict[str | None, list[Shard]] = defaultdict(list)
     for shard in listing.shards:
@@ -226,20 +182,12 @@ def _tree(
         shard, before, is_last = waiting.pop()
         guide = ("+-- ", "`-- ")[is_last] if is_plain else ("├── ", "└── ")[is_last]
         # A parent with a child has ended, though it may still look open.
-        is_open = shard.end is None and shard.id not in below
-        lag = lags.get(ShardKey(listing.arn, shard.id))
-        line = _line(shard, listing.time, is_open, form)
-        yield before + guide + line + ("" if lag is None else f"  lag {lag:.0f} s")
+        line = f"{shard.id}  {'open' if shard.end is None and shard.id not in below else 'closed'}"
+        if (lag := (lags or {}).get(ShardKey(listing.arn, shard.id))) is not None:
+            line += f"  lag {lag:.0f} s"
+        if since := opened_at(shard.id):
+            line += f"  opened {options.age(since, listing.time)} ago"
+        yield before + guide + printable(f"{line}  {shard.start or '?'}..{shard.end or ''}")
         before += "    " if is_last else ("|   " if is_plain else "│   ")
         children = below.get(shard.id, [])
         waiting += [(each, before, each is children[-1]) for each in reversed(children)]
-
-
-def _line(shard: Shard, now: datetime, is_open: bool, form: _Form) -> str:
-    # Whatever an endpoint calls it.
-    name = printable(shard.id)
-    line = f"{name if form.whole_id else shortened(name, _FEW)}  {'open' if is_open else 'closed'}"
-    if form.numbers:
-        line += printable(f"  {shard.start or '?'}..{shard.end or ''}")
-    since = opened_at(shard.id) if form.age else None
-    return line if since is None else f"{line}  opened {options.age(since, now)} ago"

@@ -248,10 +248,12 @@ def _shards(
     def shards(seen: set[str], lags: Mapping[ShardKey, float], columns: int) -> str:
         from watcher.aws.connect import connect
         from watcher.cli.streams import tree
+        from watcher.formatting.rows import cut
 
         named = [each for each in streams if not set("*?[") & {*each}]
         found = [connect(each, options.connection(values)) for each in seen or named]
         listings = [client.list_shards(arn) for client, arn in found]
-        return "\n".join(line for each in listings for line in tree(each, columns, lags=lags))
+        found_lines = (line for each in listings for line in tree(each, lags=lags))
+        return "\n".join(cut(line, columns) for line in found_lines)
 
     return shards
