@@ -184,21 +184,6 @@ def unquoted(annotation: ast.expr | None) -> ast.expr | None:
     return annotation
 
 
-@pytest.mark.parametrize(
-    ("text", "is_so"),
-    [
-        *((each, True) for each in ("Any", "typing.Any", "Any | None")),
-        *((each, True) for each in ("Callable[..., Any]", "None | Callable[..., Any]")),
-        *(
-            (each, False)
-            for each in ("object", "dict[str, Any]", "Callable[..., object]", "Anyone")
-        ),
-    ],
-)
-def test_a_bare_any_is_found_in_each_of_its_forms(text: str, is_so: bool) -> None:
-    assert is_bare(ast.parse(text, mode="eval").body) is is_so
-
-
 def test_no_signature_has_a_bare_any() -> None:
     bare = []
     for path in files():

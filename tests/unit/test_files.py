@@ -98,31 +98,6 @@ def test_a_full_disk_leaves_whole_lines_and_nothing_more_is_taken(
         path.unlink()
 
 
-def test_what_stood_in_a_file_before_a_full_disk_stays(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    path.write_bytes(b"before\n")
-    with disk_of(20), append_lines(str(path)) as file, pytest.raises(OSError, match=TOO_LARGE):
-        file.write(b"one\n")
-        file.write(b"x" * 100)
-    assert path.read_bytes() == b"before\none\n"
-
-
-def test_somebody_elses_lines_behind_ours_are_not_cut_off(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    with append_lines(str(path)) as file:
-        file.write(b"ours, with no end")
-        with open(path, "ab") as other:
-            other.write(b"theirs\n")
-        with disk_of(10), pytest.raises(OSError, match=TOO_LARGE):
-            file.write(b"more")
-    assert path.read_bytes() == b"ours, with no endtheirs\n"
-
-
-def test_a_device_without_room_is_only_an_error() -> None:
-    with WholeFile("/dev/full", "w") as file, pytest.raises(OSError, match="No space left"):
-        file.write(LINES)
-
-
 def test_a_pipe_that_nobody_reads_says_so_each_time() -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -165,16 +140,6 @@ def test_a_torn_last_line_is_ended_and_said(
     assert caplog.messages == [
         f"The last line of {path} is cut off, as after a crash; the next one begins on a new line"
     ]
-
-
-def test_a_file_that_may_only_be_written_is_appended_to(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    path.write_bytes(b"one\n")
-    path.chmod(0o200)
-    with append_lines(str(path)) as file:
-        file.write(b"two\n")
-    path.chmod(0o600)
-    assert path.read_bytes() == b"one\ntwo\n"
 
 
 def test_a_new_file_is_its_owners_and_one_that_is_there_keeps_its_mode(

@@ -95,51 +95,6 @@ def test_what_is_started_looks_into_the_working_folder_only_if_the_program_does(
     assert done.stdout.strip() == ("True [] False" if is_here else "False ['-P'] False")
 
 
-@pytest.mark.parametrize("with_threads", [False, True])
-def test_a_daemonic_process_may_start_one(with_threads: bool) -> None:
-    """Those of a `Pool` are, and Celery's."""
-    program = (
-        "import multiprocessing, os; from watcher import process_start\n"
-        "def inner():\n"
-        f"    context = process_start.processes(with_threads={with_threads})\n"
-        "    process = context.Process(target=os._exit, args=(7,))\n"
-        "    process_start.start(process); process.join()\n"
-        "    assert multiprocessing.current_process().daemon\n"
-        "    os._exit(process.exitcode)\n"
-        "outer = multiprocessing.get_context('fork').Process(target=inner, daemon=True)\n"
-        "outer.start(); outer.join(); print(outer.exitcode)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert (done.stdout.split(), done.stderr) == (["7"], "")
-
-
-def test_a_process_starts_where_the_program_has_a_key_that_refuses_to_be_pickled() -> None:
-    """Celery's pool puts one in the place of multiprocessing's."""
-    program = (
-        "import multiprocessing, os; from watcher import process_start\n"
-        "class Key(bytes):\n"
-        "    def __reduce__(self): raise TypeError('not to be pickled')\n"
-        "vars(multiprocessing.current_process())['_config']['authkey'] = Key(b'secret')\n"
-        "context = process_start.processes(with_threads=True)\n"
-        "process = context.Process(target=os._exit, args=(7,))\n"
-        "process_start.start(process); process.join(); print(process.exitcode)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.stdout.split(), done.stderr) == (["7"], "")
-
-
 def test_a_fork_server_whose_folder_was_cleaned_is_replaced_and_its_processes_live_on() -> None:
     """Tools empty the folder for temporary files of what is some days old."""
     context = process_start.processes(with_threads=True)

@@ -112,17 +112,6 @@ def test_a_question_to_the_service_is_interrupted_sooner() -> None:
     assert made.seconds_left > 30
 
 
-def test_an_ignored_hangup_stays_ignored() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        made = Shutdown(1.0)
-        with made.handle_signals(made.request):
-            os.kill(os.getpid(), signal.SIGHUP)
-        assert not made.requested
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
 def test_beside_the_main_thread_no_signal_is_touched() -> None:
     made, before = Shutdown(1.0), signal.getsignal(signal.SIGTERM)
 

@@ -77,13 +77,6 @@ def test_a_handler_sees_each_change_once_and_in_order(watched_table: WatchedTabl
     ]
 
 
-def test_many_changes_are_all_there(watched_table: WatchedTable) -> None:
-    for number in range(30):
-        watched_table.put({"pk": f"k{number}"})
-    assert [record.key["pk"] for record in watched_table.changes()] == [f"k{n}" for n in range(30)]
-    assert watched_table.changes() == []
-
-
 def test_a_table_may_have_another_key_and_view(new_table: NewTable) -> None:
     table = new_table({"PK": "S", "SK": "N"}, "KEYS_ONLY")
     table.put({"PK": "a", "SK": 7, "more": True})

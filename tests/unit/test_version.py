@@ -57,10 +57,6 @@ def test_an_extra_is_installed_from_where_the_package_came(
     assert install("spark") == f"pip install {what}"
 
 
-def test_its_name_is_the_projects() -> None:
-    assert f'name = "{PACKAGE}"' in (ROOT / "pyproject.toml").read_text("utf-8")
-
-
 _ON_WINDOWS = "import sys; sys.platform = 'win32'; sys.argv[1:] = {words!r}; {code}"
 
 

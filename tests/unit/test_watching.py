@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +19,7 @@ import pytest
 
 import watcher
 from tests.simulator import Simulator, judge
+from tests.support.eventually import eventually
 from watcher import HandlerError, Record, StreamError, UsageError, watch
 from watcher.cli import options
 from watcher.observability.watch_stats import Totals
@@ -52,23 +52,11 @@ def test_each_observer_gets_every_record_in_this_process(sim: Simulator) -> None
     assert sum(totals.kinds.values()) == 300
 
 
-def test_a_bounded_watch_says_the_same_however_many_shards_it_reads(
-    sim: Simulator, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logging.getLogger("watcher"), "propagate", True)
-    sim.bulk(30, keys=7)
-    sim.rotate()
-    with caplog.at_level(logging.INFO, "watcher"):
-        see(sim)
-    assert [each.split(" ", 2)[0] for each in caplog.messages] == ["Watching", "2"]
-
-
 @pytest.mark.parametrize(
-    ("filters", "concurrency", "said"),
+    ("filters", "said"),
     [
-        ("pkk > 100 and pk = 'x'", None, "0 of 30 changes matched; none has pkk (pk?)"),
-        ("old.pkk = 'a'", 2, "0 of 30 changes matched; none has pkk (pk?)"),
-        ("v > 100", None, "0 of 30 changes matched"),
+        ("pkk > 100 and pk = 'x'", "0 of 30 changes matched; none has pkk (pk?)"),
+        ("v > 100", "0 of 30 changes matched"),
     ],
 )
 def test_a_filter_that_no_change_matched_says_what_none_has(
@@ -76,13 +64,12 @@ def test_a_filter_that_no_change_matched_says_what_none_has(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
     filters: str,
-    concurrency: int | None,
     said: str,
 ) -> None:
     monkeypatch.setattr(logging.getLogger("watcher"), "propagate", True)
     sim.bulk(30)
     with caplog.at_level(logging.INFO, "watcher"):
-        see(sim, filters=filters, concurrency=concurrency)
+        see(sim, filters=filters)
     assert caplog.messages[-1] == said
     caplog.clear()
     see(sim, filters="attribute_exists(v)")
@@ -99,20 +86,6 @@ def test_a_filter_of_images_that_the_stream_lacks_is_refused_at_the_start() -> N
                 start(filters="new.total > 1", **connection)
 
 
-def test_a_start_may_be_a_datetime(sim: Simulator) -> None:
-    sim.bulk(10)
-    sim.advance(3600)
-    moment = datetime.fromtimestamp(sim.now, UTC)
-    later = {*sim.write("a", 5)}
-    seen: list[Record] = []
-    # The service's clock is an hour ahead of ours, and a start has to lie in our past.
-    sim.advance(0)
-    with pytest.raises(UsageError, match="future"):
-        see(sim, seen.append, start=moment)
-    see(sim, seen.append, start=datetime.now(UTC) - timedelta(minutes=5))
-    assert later <= {record.sequence_number for record in seen}
-
-
 def test_a_checkpoint_of_another_stream_is_refused(sim: Simulator, tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     see(sim, checkpoint=file)
@@ -121,15 +94,6 @@ def test_a_checkpoint_of_another_stream_is_refused(sim: Simulator, tmp_path: Pat
     with pytest.raises(UsageError, match="others"):
         see(sim, checkpoint=file)
     assert file.read_text() == text
-
-
-def test_it_works_in_a_thread_that_is_not_the_main_one(sim: Simulator) -> None:
-    sim.bulk(20)
-    seen: list[Record] = []
-    thread = threading.Thread(target=see, args=(sim, seen.append))
-    thread.start()
-    thread.join(60)
-    assert len(seen) == 20
 
 
 def test_an_event_stops_it_in_any_thread(sim: Simulator, tmp_path: Path) -> None:
@@ -190,6 +154,8 @@ def test_an_observer_that_can_never_work_is_refused_at_once(observer: object, wo
     ("settings", "words"),
     [
         ({"max_records": 0}, "max_records 0: give 1 or more"),
+        ({"read_limit": "5"}, r"read_limit .*: give more than 0 capacity units a second"),
+        ({"read_limit": float("nan")}, r"read_limit .*: give more than 0 capacity units a second"),
         ({"poll_max": 0.0}, "poll_max 0: give more than 0 seconds"),
         ({"start": "someday"}, "start: can't read 'someday'"),
         ({"on_error": "panic"}, "on_error: can't read 'panic'"),
@@ -237,31 +203,6 @@ def test_dir_lists_what_there_is() -> None:
         <= {*dir(watcher)}
         == {*watcher.__all__} | {"__version__"}
     )
-
-
-@pytest.mark.parametrize("is_file", [True, False], ids=["a file", "standard input"])
-def test_a_program_with_threads_needs_no_main_guard_and_no_file(
-    is_file: bool, sim: Simulator, tmp_path: Path
-) -> None:
-    sim.write("k")
-    text = (
-        "import threading\nfrom watcher import watch\n"
-        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-        "handle = lambda record: print(record.key)\n"
-        "watch('orders', [handle], start='trim-horizon', follow=False)\n"
-    )
-    program = tmp_path / "program.py"
-    program.write_text(text)
-    done = subprocess.run(
-        [sys.executable, program if is_file else "-"],
-        input="" if is_file else text,
-        env={**os.environ, **sim.environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, "{'pk': 'k'}\n"), done.stderr
 
 
 def test_a_child_that_imports_a_main_program_without_a_guard_starts_no_watch_of_its_own(
@@ -358,16 +299,6 @@ def test_one_by_itself_stands_for_a_list_of_one(
     assert len(seen) == 3
 
 
-def test_one_key_and_one_handlers_name_stand_for_lists_of_one(
-    sim: Simulator, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sim.write("a", 2)
-    sim.write("b", 1)
-    settings = {"start": "trim_horizon", "follow": False, "endpoint_url": sim.endpoint}
-    watch("orders", "print_summary", region="us-east-1", key="pk=b", **settings)  # type: ignore[arg-type]
-    assert len(capsys.readouterr().out.splitlines()) == 1
-
-
 def test_a_host_programs_signal_handler_is_called_at_the_end_of_the_watch(
     sim: Simulator,
 ) -> None:
@@ -389,48 +320,6 @@ def test_a_host_programs_signal_handler_is_called_at_the_end_of_the_watch(
     finally:
         signal.signal(signal.SIGTERM, before)
     assert totals.stopped and told == [(signal.SIGTERM, 1)]
-
-
-POOL = """
-import multiprocessing
-import os
-
-from watcher import watch
-
-
-def tell(record):
-    os.write(writing, b".")
-
-
-def follow(number):
-    watch("orders", tell, start="trim_horizon", checkpoint=CHECKPOINT)
-
-
-if __name__ == "__main__":
-    reading, writing = os.pipe()
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        pool.map_async(follow, [0])
-        os.read(reading, 1)
-    print("ended")
-"""
-
-
-def test_a_pool_ends_though_its_process_watches(sim: Simulator, tmp_path: Path) -> None:
-    sim.write("a", 1)
-    checkpoint = tmp_path / "state.json"
-    program = POOL.replace("CHECKPOINT", repr(str(checkpoint)))
-    (tmp_path / "program.py").write_text(program)
-    done = subprocess.run(
-        [sys.executable, "program.py"],
-        cwd=tmp_path,
-        env={**os.environ, **sim.environment, "PYTHONPATH": os.getcwd()},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
-    assert "after_sequence" in checkpoint.read_text()  # it ended in order
 
 
 @pytest.mark.parametrize(
@@ -501,21 +390,13 @@ def beside(sim: Simulator, *observers: object, **settings: Any) -> watcher.Watch
     )
 
 
-def until(condition: Any, seconds: float = 60.0) -> None:
-    """Waits for a condition."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def test_a_watch_goes_on_beside_the_program(sim: Simulator, tmp_path: Path) -> None:
     seen: list[Record] = []
     made = beside(sim, seen.append, checkpoint=tmp_path / "state.json")
     assert made.health() == ["the watch has not begun yet"]
     with made as under_way:
         sim.bulk(20)
-        until(lambda: under_way.stats().records == 20 and not under_way.health())
+        eventually(lambda: under_way.stats().records == 20 and not under_way.health())
         assert under_way.wait(0.01) is None
     assert (made.error, made.health()) == (None, ["the watch has ended"])
     totals = made.wait()
@@ -524,26 +405,6 @@ def test_a_watch_goes_on_beside_the_program(sim: Simulator, tmp_path: Path) -> N
     assert (tmp_path / "state.json").exists()
     with pytest.raises(UsageError, match="runs only once"), made:
         pass
-
-
-def test_a_handler_that_stops_the_watch_gets_no_further_record(
-    sim: Simulator, tmp_path: Path
-) -> None:
-    sim.write("a", 20)
-    seen: list[Record] = []
-
-    def take(record: Record) -> None:
-        seen.append(record)
-        if len(seen) == 3:
-            made.stop()
-
-    checkpoint = tmp_path / "state.json"
-    with beside(sim, take, checkpoint=checkpoint) as made:
-        assert made.wait(60) is not None
-    assert len(seen) == 3
-    with beside(sim, seen.append, checkpoint=checkpoint, follow=False) as made:
-        assert made.wait(60) is not None
-    assert len(seen) == 20
 
 
 def test_what_has_not_begun_cannot_be_waited_for(sim: Simulator) -> None:
@@ -558,7 +419,7 @@ def test_a_watch_that_dies_is_seen(sim: Simulator, caplog: Any) -> None:
     made = beside(sim, fail, on_error="stop")
     with pytest.raises(HandlerError, match="no such customer"), made as under_way:
         sim.write("a", 1)
-        until(lambda: under_way.error)
+        eventually(lambda: under_way.error)
         (line,) = under_way.health()
         assert line.startswith("the watch has ended: ")
         assert "no such customer" in line
@@ -573,7 +434,7 @@ def test_an_error_of_the_block_is_not_hidden_by_one_of_the_watch(sim: Simulator)
 
     with pytest.raises(KeyError), beside(sim, fail, on_error="stop") as made:
         sim.write("a", 1)
-        until(lambda: made.error)
+        eventually(lambda: made.error)
         raise KeyError
 
 
@@ -600,32 +461,13 @@ def test_a_watch_keeps_the_event_loop_free(sim: Simulator) -> None:
     assert len(seen) == 3
 
 
-def test_the_callers_stop_and_display_work_beside_it(sim: Simulator) -> None:
-    stop, shown = threading.Event(), list[int]()
-
-    class Shown:
-        def show(self, snapshot: Any) -> None:
-            shown.append(snapshot.records)
-
-        def close(self) -> None:
-            shown.append(-1)
-
-    sim.write("a", 3)
-    with beside(sim, lambda record: None, stop=stop, display=Shown()) as made:
-        until(lambda: made.stats().records == 3)
-        stop.set()
-        totals = made.wait(60)
-    assert totals is not None
-    assert 3 in shown
-
-
 def test_its_metrics_go_into_a_registry_of_the_programs_own(sim: Simulator) -> None:
     prometheus = pytest.importorskip("prometheus_client")
     registry = prometheus.CollectorRegistry()
     sim.write("a", 3)
     with beside(sim, lambda record: None) as made:
         registry.register(made.collector())
-        until(lambda: made.stats().records == 3)
+        eventually(lambda: made.stats().records == 3)
         kinds = [
             registry.get_sample_value(
                 "watcher_records_total", {"table": sim.table_name, "kind": kind}
@@ -635,13 +477,6 @@ def test_its_metrics_go_into_a_registry_of_the_programs_own(sim: Simulator) -> N
         with pytest.raises(ValueError, match="Duplicated"):
             registry.register(beside(sim, print).collector())
     assert sum(kinds) == 3
-
-
-@pytest.mark.parametrize("units", ["5", 0, -1.0, float("nan")])
-def test_a_limit_that_is_no_number_of_units_is_refused(units: Any) -> None:
-    text = r"read_limit .*: give more than 0 capacity units a second"
-    with pytest.raises(UsageError, match=text):
-        watch("orders", print, snapshot=True, read_limit=units)
 
 
 def test_a_watch_without_an_end_is_refused_where_it_would_block_an_event_loop() -> None:
