@@ -22,7 +22,6 @@ from watcher.runtime.protocol import (
     CommandReader,
     CommandWriter,
     Pause,
-    PollNow,
     ReadShard,
     ShardClosed,
     frame,
@@ -95,7 +94,7 @@ class SimulatedWorker:
             match command:
                 case ReadShard():
                     self._readers.add(self._reading(self, command))
-                case PollNow() | ShardClosed() | Pause():
+                case ShardClosed() | Pause():
                     self._readers.obey(command)
         self._look()
 

@@ -241,8 +241,6 @@ class ShardPool:
                     shard.has_ended = True
         if pages:
             shard.busy_until = self._clock.monotonic() + _BUSY_SECONDS
-            if self.coordinator.take_idle_poll():
-                self._poll_idle_shards()
         self._schedule(shard)
         return pages
 
@@ -259,12 +257,6 @@ class ShardPool:
         shard.soonest_at = now + min(max(least, crowd), delay)
         allowed_in = shard.reader.reads.rate.delay()
         shard.allowed_at = now + allowed_in if allowed_in > 0 else -math.inf
-
-    def _poll_idle_shards(self) -> None:
-        now = self._clock.monotonic()
-        for shard in self.shards.values():
-            if shard.read is None and shard.reader.poll_more_often():
-                shard.due_at = shard.soonest_at = now
 
     def forget_reads(self) -> None:
         """Drops the reads under way; their threads end by themselves."""

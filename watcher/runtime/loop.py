@@ -312,7 +312,7 @@ class Manager:
             return self.streams.on_error(stream, error, reading=True)
         match meaning:
             case Page():
-                self.workers.on_page(shard_key, poll_idle=stream.coordinator.take_idle_poll())
+                self.workers.on_page(shard_key)
                 self.delivery.submit(shard_key, shard, meaning)
             case IteratorGranted():
                 self.saver.mark_dirty()

@@ -2,7 +2,7 @@
 
 ```
  manager                                                      worker (one pipe each way)
- CommandWriter ══ ReadShard, PollNow, ShardClosed, … ═══════▶ CommandReader
+ CommandWriter ══ ReadShard, ShardClosed, Pause, … ══════▶ CommandReader
                a command is a line of JSON
  MessageQueue  ◀═══════════ (shard, Page | ReaderEnded | …) ══ MessageWriter
                a message is a header, JSON, and a page's body as the service sent it
@@ -67,12 +67,6 @@ class ReadShard(msgspec.Struct, frozen=True, tag=True):
     slot: int | None
 
 
-class PollNow(msgspec.Struct, frozen=True, tag=True):
-    """Command: poll the idle shards of this stream now, as another one has just had records."""
-
-    arn: str
-
-
 class ShardClosed(msgspec.Struct, frozen=True, tag=True):
     """Command: read this shard to its end without delays, as it gets no more records."""
 
@@ -93,7 +87,7 @@ class NewCredentials(msgspec.Struct, frozen=True, tag=True):
     keys: Keys
 
 
-Command = ReadShard | PollNow | ShardClosed | Pause | NewCredentials
+Command = ReadShard | ShardClosed | Pause | NewCredentials
 
 _command_encoder = msgspec.json.Encoder()
 _command_decoder: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
@@ -169,10 +163,6 @@ FromWorker = Message | CredentialsRefused
 # pipes of that size: a user's pipes share 64 MB, and then get 8 KB each.
 _PIPE_BYTES = 1024 * 1024
 _LARGE_PIPES = 32
-# The most bytes of one read from a pipe.
-_READ_BYTES = 1024 * 1024
-# The size of half-read messages from which no further one is started.
-_PARTIAL_BYTES = 32 * 1024 * 1024
 _HEADER = struct.Struct("<II")
 
 _message_encoder = msgspec.json.Encoder()
@@ -238,12 +228,7 @@ class _Inlet:
         self._filled = 0
         self._head_bytes = 0
 
-    @property
-    def partial_bytes(self) -> int:
-        """The memory of the half-read message."""
-        return 0 if self._buffer is None else len(self._buffer)
-
-    def read(self) -> tuple[ShardKey, FromWorker] | None:
+    def read(self) -> tuple[ShardKey, FromWorker]:
         """Reads without waiting; returns a shard and its message once that is complete.
 
         Raises EOFError at the end, BlockingIOError while there is no more to read.
@@ -261,7 +246,7 @@ class _Inlet:
                 self._buffer = bytearray(self._head_bytes + body_bytes)
                 self._filled = 0
             room = memoryview(self._buffer)[self._filled :]
-            count = os.readv(self.fd, [room[:_READ_BYTES]])
+            count = os.readv(self.fd, [room])
             if not count:
                 raise EOFError
             self._filled += count
@@ -282,15 +267,7 @@ class _Inlet:
 class MessageQueue:
     """The manager's side: one inlet per worker, read in turn, one message at a time."""
 
-    def __init__(
-        self,
-        selector: selectors.BaseSelector | None = None,
-        *,
-        most_partial_bytes: int = _PARTIAL_BYTES,
-    ) -> None:
-        self.partial_bytes = 0
-        """The memory of half-read messages."""
-        self._most_partial_bytes = most_partial_bytes
+    def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         self._selector = selector or selectors.DefaultSelector()
         self._inlets: dict[str, _Inlet] = {}
         self._ready: list[_Inlet] = []
@@ -298,7 +275,6 @@ class MessageQueue:
         os.set_blocking(self._wake_writer, False)
         os.set_blocking(self._wake_reader, False)
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
-        self._only_one_ready = False
         self._is_forked_copy = False
         self._is_open = True
         # A copy of our ends would keep the workers of a dead manager running.
@@ -328,21 +304,13 @@ class MessageQueue:
             self._ready = self._wait(timeout)
         while self._ready:
             inlet = self._ready.pop(0)
-            before = inlet.partial_bytes
-            if self._is_full and not before and not self._only_one_ready:
-                continue
             try:
-                message = inlet.read()
+                return inlet.read()
             except BlockingIOError:
-                self.partial_bytes += inlet.partial_bytes - before
                 continue
             except EOFError:
-                self.partial_bytes -= before
                 self._remove(inlet)
                 return inlet.name, None
-            self.partial_bytes -= before
-            if message is not None:
-                return message
         return None
 
     def _wait(self, timeout: float) -> list[_Inlet]:
@@ -352,15 +320,7 @@ class MessageQueue:
                 os.read(self._wake_reader, 4096)
             else:
                 ready.append(key.data)
-        if self._is_full:
-            half_read = [inlet for inlet in ready if inlet.partial_bytes]
-            ready = half_read or ready[:1]
-        self._only_one_ready = len(ready) == 1
         return ready
-
-    @property
-    def _is_full(self) -> bool:
-        return self.partial_bytes > self._most_partial_bytes
 
     def has_unread(self, name: str) -> bool:
         """True if this worker has sent a message, or its end, that was not received yet."""

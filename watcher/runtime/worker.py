@@ -34,7 +34,6 @@ from watcher.runtime.protocol import (
     MessageWriter,
     NewCredentials,
     Pause,
-    PollNow,
     ReadShard,
     ShardAssignment,
     ShardClosed,
@@ -124,7 +123,6 @@ class ReadScheduler:
         # The start time of each read; infinite once the answer has come, and waits to be sent.
         self._being_read: dict[AssignedShard, float] = {}
         self._paused_until: dict[ShardKey, float] = {}
-        self._to_poll: set[AssignedShard] = set()  # of `_being_read`
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._being_read)
@@ -166,22 +164,13 @@ class ReadScheduler:
     def done(self, shard: AssignedShard) -> None:
         """Notes that the messages are sent: the shard waits for its next read, or is finished."""
         del self._being_read[shard]
-        if shard in self._to_poll:
-            self._to_poll.remove(shard)
-            shard.reader.poll_more_often()
         if not shard.is_finished:
             delay = self._aligned(shard.reader.delay)
             self._waiting.put(shard, max(delay, shard.reader.least_delay))
 
-    def obey(self, command: PollNow | ShardClosed | Pause) -> None:
+    def obey(self, command: ShardClosed | Pause) -> None:
         """Does what the manager wants of shards that are being read."""
         match command:
-            case PollNow(arn):
-                siblings = {shard for shard in self._waiting if shard.shard_key.stream == arn}
-                idle = {shard for shard in siblings if shard.reader.poll_more_often()}
-                self._waiting.make_due(idle.__contains__)
-                being_read = (each for each in self._being_read if each.shard_key.stream == arn)
-                self._to_poll.update(being_read)
             case ShardClosed(arn, shard_id):
                 shards = [*self._waiting, *self._being_read]
                 closed = {shard for shard in shards if shard.shard_key == ShardKey(arn, shard_id)}

@@ -23,7 +23,6 @@ from watcher.runtime.protocol import (
     MessageQueue,
     MessageWriter,
     Pause,
-    PollNow,
     ReadShard,
     ShardAssignment,
     ShardClosed,
@@ -315,13 +314,9 @@ class Workers:
         self._assignments[shard_key].has_iterator = True
         self._have_read = True
 
-    def on_page(self, shard_key: ShardKey, *, poll_idle: bool) -> None:
-        """Notes a sign of life of a worker; `poll_idle` has the stream's idle shards polled now."""
+    def on_page(self, shard_key: ShardKey) -> None:
+        """Notes a sign of life of a worker."""
         self._assignments[shard_key].deaths = 0
-        if poll_idle:
-            for worker in self._workers.values():
-                with contextlib.suppress(OSError):  # its pipe is full
-                    worker.process.send(PollNow(shard_key.stream))
 
     def on_read_again(self, shard_key: ShardKey, seconds: float) -> None:
         """Notes that a shard's reader ends before the shard does; another goes on after a delay."""

@@ -59,8 +59,6 @@ _READ_AGAIN_SECONDS = 1.0
 """The delay before a new reader of a shard whose reader ended too early."""
 _UNLISTED_SECONDS = 60.0
 """The time after which listings show each shard that is there."""
-_POLL_IDLE_SECONDS = 30.0
-"""The shortest time between two polls of all idle shards because of another's records."""
 
 logger = logging.getLogger("watcher")
 
@@ -155,7 +153,6 @@ class Coordinator:
         self._listing_errors = PersistentErrors(clock, has_worked=True)
         self._ready = dict[str, TrackedShard]()
         """The shards that may have become ready since `take_ready`."""
-        self._poll_idle_due_at = -math.inf
         self._again = ReadAgain(_READ_AGAIN_SECONDS)
         self._note_time(our_time)
 
@@ -426,13 +423,6 @@ class Coordinator:
             case ReaderEnded():
                 return self._on_end(shard, message)
         return message
-
-    def take_idle_poll(self) -> bool:
-        """True where a page makes records of idle shards likely: they are to be polled now."""
-        if (now := self._clock.monotonic()) < self._poll_idle_due_at:
-            return False
-        self._poll_idle_due_at = now + _POLL_IDLE_SECONDS
-        return True
 
     def _on_iterator(self, shard: TrackedShard, time: datetime) -> None:
         """Handles a reader's first iterator; `time` is the service's."""

@@ -175,18 +175,6 @@ class ShardReader:
             return self.delay
         return min(self.delay, max(_AFTER_RECORDS_SECONDS, self.reads.rate.delay()))
 
-    def poll_more_often(self) -> bool:
-        """Polls an idle shard as often as in its first minute: another shard has just had records.
-
-        Returns True if it was polled less often. A busy or failing reader stays as it is.
-        """
-        if self.closed or self._end_detector is not None or self._failures or not self._empty_pages:
-            return False
-        is_rare = self._empty_pages > _IDLE_POLLS
-        self._empty_pages = min(self._empty_pages, _IDLE_PAGES)
-        self.delay = min(self.delay, self._idle_delay())
-        return is_rare
-
     def attempt(self, service: Service) -> list[Message]:
         """Makes one attempt to read. Raises StreamError without a way to the service."""
         if self.finished:

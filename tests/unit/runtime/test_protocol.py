@@ -28,7 +28,7 @@ from watcher.runtime.protocol import (
     MessageQueue,
     MessageWriter,
     NewCredentials,
-    PollNow,
+    ShardClosed,
     frame,
 )
 from watcher.streams.messages import IteratorGranted, Message, Page, ReaderEnded
@@ -134,20 +134,6 @@ def test_a_writer_stopped_in_mid_message_stalls_nobody(queue: MessageQueue) -> N
     stopped.close()
     assert received(queue, 1) == [("stopped", None)]
     other.close()
-
-
-def test_half_read_messages_are_bounded() -> None:
-    queue = MessageQueue(most_partial_bytes=500_000)
-    writers = {str(number): queue.writer(str(number)) for number in range(8)}
-    for writer in writers.values():
-        send_half(writer, page(0, 200_000), 60_000)
-    for _ in range(3):
-        queue.receive(0)
-    # Five of 200,000 bytes each: begun while there was room, and one where none could end.
-    assert 0 < queue.partial_bytes < 6 * 200_000
-    queue.close()
-    for writer in writers.values():
-        writer.close()
 
 
 def test_a_wake_ends_the_waiting(queue: MessageQueue) -> None:
@@ -289,9 +275,9 @@ def test_commands_come_in_their_order_also_a_long_one(
     """AWS promises no length of session tokens."""
     writer, reader = pipe
     given: list[Command] = [
-        PollNow("a"),
+        ShardClosed("a", "s"),
         NewCredentials(Keys("key", "secret", "t" * 20_000)),
-        PollNow("b"),
+        ShardClosed("b", "s"),
     ]
     for each in given:
         writer.send(each)
@@ -305,7 +291,7 @@ def test_what_of_a_long_command_finds_no_room_follows_without_another_command(
     given = NewCredentials(Keys("key", "secret", "t" * 200_000))
     writer.send(given)
     with pytest.raises(BlockingIOError):
-        writer.send(PollNow("a"))
+        writer.send(ShardClosed("a", "s"))
     seen: list[Command] = []
     while not seen:
         seen = reader.receive(0)

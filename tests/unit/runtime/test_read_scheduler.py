@@ -15,7 +15,7 @@ from tests.unit.streams.test_read_rate import Slots
 from watcher.aws.counters import Counters
 from watcher.aws.model import AtTime, Latest, Position, TrimHorizon
 from watcher.errors import TransientError
-from watcher.runtime.protocol import PollNow, ShardAssignment, ShardClosed
+from watcher.runtime.protocol import ShardAssignment, ShardClosed
 from watcher.runtime.worker import AssignedShard, ReadScheduler
 
 
@@ -82,18 +82,6 @@ def test_an_idle_shard_is_read_every_second_for_a_minute_and_then_ever_less_ofte
     assert shards.idle(600) <= 11
 
 
-def test_a_sibling_with_records_brings_the_others_back_at_once() -> None:
-    shards = Shards(3, poll_max=60)
-    shards.idle(300)
-    shards.readers.obey(PollNow("another stream"))
-    assert not shards.begin()
-    shards.readers.obey(PollNow(""))
-    begun = shards.begin()
-    assert len(begun) == 3
-    shards.end(begun)
-    assert shards.idle(10) >= 27
-
-
 def test_turns_of_idle_shards_come_together() -> None:
     shards = Shards(4)
     shards.idle(5)
@@ -124,18 +112,6 @@ def test_few_reads_are_throttled_where_hardly_one_a_second_is_allowed() -> None:
     shards.idle(600)
     assert answers[False] < 0.05 * sum(answers.values())
     assert answers[True] > 0.8 * 600
-
-
-@pytest.mark.parametrize("is_read", [False, True])
-def test_one_that_is_just_being_read_is_polled_soon_afterwards(is_read: bool) -> None:
-    shards = Shards(1, poll_max=60)
-    shards.idle(300)
-    shards.clock.sleep(60)
-    (reading,) = shards.begin()
-    if is_read:
-        shards.readers.obey(PollNow(""))
-    shards.end([reading])
-    assert (shards.readers.due_in <= 1) == is_read
 
 
 @pytest.mark.parametrize("is_read", [False, True])

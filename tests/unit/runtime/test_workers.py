@@ -18,7 +18,6 @@ from watcher.runtime.protocol import (
     CredentialsRefused,
     MessageQueue,
     MessageWriter,
-    PollNow,
     ReadShard,
     ShardAssignment,
     ShardClosed,
@@ -128,7 +127,7 @@ def test_a_life_well_lived_makes_up_for_earlier_deaths(played: Played, lives: st
     if lives == "long":
         played.clock.sleep(61)
     else:
-        played.workers.on_page(shard_key("a"), poll_idle=False)
+        played.workers.on_page(shard_key("a"))
     played.die("a")
     played.clock.sleep(0.11)
     assert played.workers.to_restart() == [shard_key("a")]
@@ -255,16 +254,6 @@ def test_a_shard_that_its_process_does_not_listen_to_is_due_later(
     two.start("c")
     two.clock.sleep(1)
     assert two.workers.to_restart() == [shard_key("c")]
-
-
-def test_the_shards_of_a_stream_with_records_are_polled_now_where_the_core_asks(
-    two: Played,
-) -> None:
-    two.start("a", "b")
-    for poll_idle in (True, False, True):
-        two.workers.on_page(shard_key("a"), poll_idle=poll_idle)
-    for process in two.processes:
-        assert process.commands[1:] == [PollNow(""), PollNow("")]
 
 
 def test_the_process_of_a_shard_that_closes_is_told_so_and_no_other(two: Played) -> None:

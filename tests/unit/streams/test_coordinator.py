@@ -128,13 +128,6 @@ def test_a_listing_that_is_taken_late_tells_of_the_time_when_it_was_asked_for(
     assert made.confirm_exhausted()
 
 
-def test_pages_have_idle_shards_polled_now_at_times(service: PlayedService) -> None:
-    made = coordinator(service)
-    assert [made.take_idle_poll() for _ in range(3)] == [True, False, False]
-    service.clock.sleep(31)
-    assert made.take_idle_poll()
-
-
 def test_a_child_that_shows_late_need_not_wait_for_the_end_of_other_shards_history(
     service: PlayedService,
 ) -> None:
