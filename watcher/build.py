@@ -25,7 +25,7 @@ from watcher.observability.watch_stats import Display, Totals
 from watcher.options import WatchOptions
 from watcher.runtime.health import HealthChecker
 from watcher.runtime.loop import Manager
-from watcher.runtime.processes import WorkerStarter, raised_open_files
+from watcher.runtime.processes import WorkerStarter
 from watcher.runtime.protocol import MessageQueue
 from watcher.runtime.resolve_streams import resolve
 from watcher.runtime.stats import StatsCollector
@@ -50,7 +50,6 @@ def open_watch(
     StreamError.
     """
     with ExitStack() as stack:
-        stack.enter_context(raised_open_files())
         displays = [] if options.display is None else [options.display]
         heartbeat = Heartbeat.shared()
         if options.metrics_port is not None:

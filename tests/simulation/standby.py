@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tests.simulation.processes import PipeSelector, SimulatedWorker
 from tests.simulation.scenario import Scenario
@@ -260,7 +260,7 @@ class Standby:
 
         def start(
             name: str, work: ShardAssignment, writer: MessageWriter, board: SharedCounters
-        ) -> SimulatedWorker:
+        ) -> Any:
             life.check()
 
             def reading(process: SimulatedWorker, order: ReadShard) -> AssignedShard:

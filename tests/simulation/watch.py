@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from tests.simulation import probes
 from tests.simulation.handler_pool import SimulatedHandlerPool
@@ -142,7 +143,7 @@ class Watch(Program):
 
     def _start_process(
         self, name: str, work: ShardAssignment, writer: MessageWriter, board: SharedCounters
-    ) -> SimulatedWorker:
+    ) -> Any:
         if self._life is None:
             raise Killed
         self._life.check()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.spark.played import ARN, PlayedQuery, PlayedStream, played_batch
 from tests.support.hand_clock import HandClock
@@ -98,7 +99,7 @@ class _ReadingQueue(MessageQueue):
 
     def start(
         self, name: str, work: ShardAssignment, writer: MessageWriter, board: SharedCounters
-    ) -> PlayedProcess:
+    ) -> Any:
         def begin(work: ShardAssignment) -> None:
             self._readers.add(AssignedShard(work, self._stream, Counters(), self._clock))
 

@@ -276,7 +276,7 @@ class Play:
 
     def _start(
         self, name: str, work: ShardAssignment, writer: MessageWriter, board: SharedCounters
-    ) -> PlayedProcess:
+    ) -> Any:
         if self.refused:
             raise self.refused.pop(0)
 

@@ -32,7 +32,6 @@ from watcher.runtime.protocol import (
     ShardAssignment,
 )
 from watcher.runtime.worker import Worker
-from watcher.runtime.workers import Process
 
 # The longest wait for the end of a worker in a thread, which a call may hold up.
 _THREAD_END_SECONDS = 1.0
@@ -45,20 +44,6 @@ def refuse_scarce(descriptor: int) -> None:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptor >= soft - min(_RESERVED_DESCRIPTORS, soft // 4):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-
-@contextlib.contextmanager
-def raised_open_files() -> Iterator[None]:
-    """Raises the limit of open files to the system's maximum while the block runs."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # On macOS the hard limit may be infinite, which the kernel refuses.
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @contextlib.contextmanager
@@ -113,7 +98,7 @@ class WorkerStarter:
         assignment: ShardAssignment,
         writer: MessageWriter,
         counters: SharedCounters,
-    ) -> Process:
+    ) -> WorkerProcess:
         """Starts a worker whose first shard is this one. Raises OSError."""
         own = own_credentials(self._connection, region_in(assignment.arn))
         keys = own.newest()
@@ -191,7 +176,7 @@ class WorkerStarter:
 
 
 class WorkerProcess:
-    """A process, or a thread in place of one, and the pipe for its commands; see `Process`.
+    """A process, or a thread in place of one, and the pipe for its commands.
 
     `keys` are those of the program's `credentials` at its start.
     """
@@ -212,12 +197,15 @@ class WorkerProcess:
 
     @property
     def exitcode(self) -> int | None:
-        """See `Process`."""
+        """None while it runs; negative: the signal that ended it."""
         return self._process.exitcode
 
     def refresh_credentials(self, refused: str = "") -> None:
-        """See `Process`."""
-        self._commands.send_rest()
+        """Sends the newest credentials, if it has others. Raises OSError as `send`.
+
+        `refused` is the access key of credentials that the service refused: they are renewed, if
+        they are the newest.
+        """
         self._credentials.were_refused(refused)
         if (keys := self._credentials.newest()) != self._keys:
             self.send(NewCredentials(keys))
@@ -265,16 +253,16 @@ class WorkerThread:
 
     @property
     def exitcode(self) -> int | None:
-        """See `Process`."""
+        """None while it runs; 1 after a failure."""
         return None if self._thread.is_alive() else self._status
 
     def terminate(self) -> None:
-        """See `Process`."""
+        """Ends the commands: it ends after its reads."""
         self._commands.close()
 
     kill = terminate
 
     def join(self, timeout: float | None = None) -> None:
-        """See `Process`; ends it first, and leaves behind what a call holds up."""
+        """Ends it and waits; leaves behind what a call holds up."""
         self.terminate()
         self._thread.join(_THREAD_END_SECONDS if timeout is None else timeout)

@@ -19,6 +19,7 @@ worker is gone.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import select
@@ -101,25 +102,21 @@ class CommandWriter:
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
-        self._unsent = b""
-        os.set_blocking(pipe.fileno(), False)
+        self._has_room = select.poll()
+        self._has_room.register(pipe.fileno(), select.POLLOUT)
         process_start.in_forked_child(self.close)
 
     def send(self, command: Command) -> None:
-        """Sends a command without waiting. Raises OSError where the worker can't take it (now).
+        """Sends a command. Raises OSError where the worker can't take it (now).
 
-        The rest of a command that is too long for the pipe (session tokens may have any length)
-        follows with `send_rest`; one of up to 4 KB is sent whole or not at all.
+        Of a command it waits only for what follows the first 4 KB: session tokens may have any
+        length.
         """
-        self._write(self._unsent + _command_encoder.encode(command) + b"\n")
-
-    def send_rest(self) -> None:
-        """Sends the rest of a command that was sent in part. Raises OSError as `send`."""
-        if self._unsent:
-            self._write(self._unsent)
-
-    def _write(self, lines: bytes) -> None:
-        self._unsent = lines[os.write(self._pipe.fileno(), lines) :]
+        if not self._has_room.poll(0):
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        line = _command_encoder.encode(command) + b"\n"
+        while line:
+            line = line[os.write(self._pipe.fileno(), line) :]
 
     def close(self) -> None:
         """Ends the commands, so that the worker ends."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Protocol
 
+from watcher.aws.client import StreamsClient
 from watcher.aws.discovery import Tags, WantedStreams
 from watcher.aws.model import StreamName
 from watcher.aws.retry import retry_at_start
@@ -33,16 +33,6 @@ _TAGS_SECONDS = 0.1
 _TAGS_ASKED_AGAIN = 10
 
 
-class Directory(Protocol):
-    """Lists streams and tags; see `aws.client.StreamsClient`."""
-
-    def stream_pages(self) -> Iterator[list[StreamName]]:
-        """Yields ListStreams' answers, page by page."""
-
-    def tags(self, table: str) -> Tags:
-        """Returns the tags of a table, given its ARN or name."""
-
-
 class StreamDiscovery:
     """Lists the region's streams repeatedly, in a thread: the loop waits for no answer.
 
@@ -52,7 +42,7 @@ class StreamDiscovery:
     def __init__(
         self,
         wanted: WantedStreams,
-        directory: Directory,
+        directory: StreamsClient,
         make_stream: Callable[[str], WatchedStream],
         clock: Clock = CLOCK,
         *,

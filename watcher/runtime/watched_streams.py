@@ -27,8 +27,6 @@ FORGOTTEN_SECONDS = RETENTION.total_seconds() + 3600
 """The time after which a removed stream holds no readable record."""
 # Up to this number, each stream is logged.
 _FEW = 20
-# The delay between checks of first listings that are under way.
-_START_POLL_SECONDS = 0.1
 # The time after which a listing that hangs makes room for the next.
 _START_HANGS_SECONDS = 1.0
 
@@ -54,7 +52,6 @@ class WatchedStreams:
         """The streams whose first listing has failed."""
         self._asked_at: dict[WatchedStream, float] = {}
         """The time (monotonic) of each stream's first unanswered request for its listing."""
-        self._start_poll_due = -math.inf
         self._has_logged_watching = False
         self._removed: list[WatchedStream] = []
         self._forgotten_losses = 0
@@ -157,15 +154,11 @@ class WatchedStreams:
         """Yields the streams that need a first listing, also again after a failed one.
 
         The caller calls `on_first_answer` once it has come. It goes on to the next stream once this
-        one has started, or hangs: a fork waits for each thread that still makes calls. With many
-        hanging streams it yields only at intervals, since each round delays the messages.
+        one has started, or hangs: a fork waits for each thread that still makes calls.
         """
         for stream in list(self._to_retry):
             if not stream.retry.is_paused:
                 yield stream
-        if len(self._asked_at) > _FEW and self._clock.monotonic() < self._start_poll_due:
-            return
-        self._start_poll_due = self._clock.monotonic() + _START_POLL_SECONDS
         for stream in list(self._to_start):
             asked_at = self._asked_at.setdefault(stream, self._clock.monotonic())
             yield stream

@@ -6,7 +6,6 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
@@ -17,8 +16,8 @@ from watcher.errors import ResourceError, WatcherError
 from watcher.formatting.text import counted
 from watcher.process_start import failed_start
 from watcher.retry import Backoff, worth_logging
+from watcher.runtime.processes import WorkerProcess
 from watcher.runtime.protocol import (
-    Command,
     CredentialsRefused,
     MessageQueue,
     MessageWriter,
@@ -37,49 +36,15 @@ PROCESSES = 64
 _START_BACKOFF = Backoff()
 # The age from which a worker's death starts a new row of deaths.
 _LONG_LIFE_SECONDS = 60.0
-# The number of workers in a row that die at their start before the watch gives up, and the time
-# during which the first process is retried.
+# The number of workers in a row that die at their start before the watch gives up.
 _DEATHS_AT_START = 3
-_FIRST_START_SECONDS = 15.0
 # The delay before another process is tried after the system has refused one.
 _NO_MORE_PROCESSES_SECONDS = 60.0
 # The delay between checks for new credentials, which reach workers minutes ahead of need.
 _CREDENTIALS_SECONDS = 1.0
 
 
-class Process(Protocol):
-    """The manager's view of a worker's process."""
-
-    @property
-    def exitcode(self) -> int | None:
-        """None while it runs; negative: the signal that ended it."""
-
-    def send(self, command: Command) -> None:
-        """Sends a command without waiting. Raises OSError where the worker can't take it (now)."""
-
-    def refresh_credentials(self, refused: str = "") -> None:
-        """Sends the newest credentials, if it has others, and the rest of a command in part.
-
-        Raises OSError as `send`.
-
-        `refused` is the access key of credentials that the service refused: they are renewed, if
-        they are the newest.
-        """
-
-    def close(self) -> None:
-        """Ends the commands: the worker has no more work, and ends."""
-
-    def join(self, timeout: float | None = None) -> None:
-        """Waits for its end."""
-
-    def terminate(self) -> None:
-        """Ends it by SIGTERM."""
-
-    def kill(self) -> None:
-        """Ends it by SIGKILL."""
-
-
-StartProcess = Callable[[str, ShardAssignment, MessageWriter, SharedCounters], Process]
+StartProcess = Callable[[str, ShardAssignment, MessageWriter, SharedCounters], WorkerProcess]
 """Starts a process with this name and first shard; raises OSError where none can be started."""
 
 
@@ -104,7 +69,7 @@ class _Worker(msgspec.Struct, eq=False):
     """A process and its shards."""
 
     name: str
-    process: Process
+    process: WorkerProcess
     shards: dict[ShardKey, None]
     """The shards, in the order of their assignment."""
 
@@ -130,9 +95,7 @@ class Workers:
         self._clock = clock
         self._max_processes = processes
         self._no_more_until = 0.0
-        self._failed_starts = 0
         self._has_started = False
-        self._failing_since: float | None = None
         self._assignments: dict[ShardKey, _Assignment] = {}
         self._workers: dict[str, _Worker] = {}
         self._dead: dict[ShardKey, None] = {}  # in the order of their deaths
@@ -165,29 +128,17 @@ class Workers:
             with contextlib.suppress(BrokenPipeError):  # it is dead: `receive` will report that
                 worker.process.send(ReadShard(assignment, counters.slot))
         except OSError as error:
-            self._log_failed_start(assignment, error)
-            self._give_up_starting_if_late(error)
+            if not self._has_started:
+                raise ResourceError(f"can't start a worker: {failed_start(error)}") from error
             self._start_later(shard_key, reading)
+            if worth_logging(reading.deaths, from_failure=1):
+                text = f"Can't start a worker for shard {assignment.shard_id}: "
+                about = {"stream": assignment.arn, "shard": assignment.shard_id}
+                logger.warning(text + failed_start(error), extra=about)
             return
-        self._failed_starts = 0
         self._has_started = True
         worker.shards[shard_key] = None
         reading.worker, reading.since = worker, self._clock.monotonic()
-
-    def _log_failed_start(self, assignment: ShardAssignment, error: OSError) -> None:
-        self._failed_starts += 1
-        is_new = self._has_started or self._failed_starts == 1
-        if is_new and worth_logging(self._failed_starts, from_failure=1):
-            text = f"Can't start a worker for shard {assignment.shard_id}: {failed_start(error)}"
-            logger.warning(text, extra={"stream": assignment.arn, "shard": assignment.shard_id})
-
-    def _give_up_starting_if_late(self, error: OSError) -> None:
-        now = self._clock.monotonic()
-        if self._failing_since is None:
-            self._failing_since = now
-        has_tried = now - self._failing_since >= _FIRST_START_SECONDS
-        if has_tried and not self._has_started:
-            raise ResourceError(f"can't start a worker: {failed_start(error)}") from error
 
     def _choose_worker(self, assignment: ShardAssignment) -> _Worker:
         """Returns a new worker, or the one with the fewest shards. Raises OSError."""

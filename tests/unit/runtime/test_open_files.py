@@ -1,4 +1,4 @@
-"""As many open files as the system allows, for as long as the watch lasts."""
+"""A watch leaves open files for all else."""
 
 from __future__ import annotations
 
@@ -7,18 +7,6 @@ import resource
 import pytest
 
 from watcher.runtime import processes
-
-
-def test_the_soft_limit_is_the_hard_one_meanwhile() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    low = min(256, soft)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (low, hard))
-    try:
-        with processes.raised_open_files():
-            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
-        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (low, hard)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_some_are_kept_for_all_else() -> None:

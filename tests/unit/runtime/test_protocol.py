@@ -10,8 +10,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
@@ -19,7 +17,6 @@ from tests.support.times import NOON
 from tests.support.wire import body, shard_key
 from watcher.aws.credentials import Keys
 from watcher.aws.model import ShardKey
-from watcher.runtime.processes import WorkerProcess
 from watcher.runtime.protocol import (
     Command,
     CommandReader,
@@ -282,33 +279,3 @@ def test_commands_come_in_their_order_also_a_long_one(
     for each in given:
         writer.send(each)
     assert reader.receive(1.0) == given
-
-
-def test_what_of_a_long_command_finds_no_room_follows_without_another_command(
-    pipe: tuple[CommandWriter, CommandReader],
-) -> None:
-    writer, reader = pipe
-    given = NewCredentials(Keys("key", "secret", "t" * 200_000))
-    writer.send(given)
-    with pytest.raises(BlockingIOError):
-        writer.send(ShardClosed("a", "s"))
-    seen: list[Command] = []
-    while not seen:
-        seen = reader.receive(0)
-        with contextlib.suppress(BlockingIOError):
-            writer.send_rest()
-    assert seen == [given]
-
-
-def test_the_rest_of_a_command_is_sent_by_the_time_credentials_are_looked_for(
-    pipe: tuple[CommandWriter, CommandReader],
-) -> None:
-    """After a burst of commands to a full pipe there may be no next one for hours."""
-    writer, reader = pipe
-    keys = Keys("key", "secret", None)
-    made: Any = WorkerProcess(Mock(), writer, credentials=Mock(newest=lambda: keys), keys=keys)
-    given = NewCredentials(Keys("key", "secret", "t" * 100_000))
-    made.send(given)
-    assert reader.receive(0) == []
-    made.refresh_credentials()
-    assert reader.receive(0) == [given]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ def region() -> Region:
 
 
 def newcomers(
-    region: Region,
+    region: Any,
     clock: HandClock,
     *texts: str,
     calls: CallPool | None = None,

@@ -141,25 +141,6 @@ def test_one_that_hangs_as_it_begins_keeps_no_other(region: Region, seen: Seen) 
     assert [each.stream_arn for each in play.store.load()] == [ARN, SHOPS]
 
 
-def test_many_that_are_still_to_begin_are_not_looked_at_for_each_message(region: Region) -> None:
-    asked = 0
-
-    class Waiting(AskedAside):
-        def list_shards(self, arn: str) -> Listing:
-            nonlocal asked
-            asked += 1
-            raise NoAnswerYetError("not yet")
-
-    arns = [ARN.replace("orders", f"shop-{number}") for number in range(100)]
-    asides = {arn: Waiting(region.users, region.clock, 0.0) for arn in arns}
-    play = region.play(print, others=dict.fromkeys(arns, region.users), asides=asides)
-    streams = play.manager.streams
-    for number in range(1, 102):  # each once those before have hung for a second
-        assert len(list(streams.to_start())) == number
-        assert len(list(streams.to_start())) == (number if number <= 20 else 0)
-        region.clock.sleep(1.0)
-
-
 def test_a_checkpoint_of_a_watch_that_ends_as_it_begins_keeps_what_it_held(
     region: Region, seen: Seen
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from multiprocessing.connection import Connection as Connection_
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ class Played:
         work: ShardAssignment,
         writer: MessageWriter,
         shared_counters: SharedCounters,
-    ) -> PlayedProcess:
+    ) -> Any:
         if self.refuse:
             raise OSError(24, "Too many open files")
         self.processes.append(PlayedProcess(self.exitcode))
@@ -136,9 +137,11 @@ def test_a_life_well_lived_makes_up_for_earlier_deaths(played: Played, lives: st
 def test_one_that_cannot_be_started_is_due_again_and_leaves_no_pipe(
     played: Played, caplog: pytest.LogCaptureFixture
 ) -> None:
+    played.start("a")
+    played.die("a")
     played.refuse = True
     played.start("a")
-    (text,) = caplog.messages
+    (_, text) = caplog.messages
     assert text.startswith("Can't start a worker for shard a: Too many open files: ")
     assert played.queue.receive(0.0) is None
     played.clock.sleep(1)
@@ -221,16 +224,11 @@ def test_where_no_further_process_can_be_started_shards_share_them_and_it_is_sai
     assert played.read_by()[2] == ["f"]
 
 
-def test_where_none_could_ever_be_started_that_is_an_error(
-    played: Played, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_where_none_could_ever_be_started_that_is_an_error(played: Played) -> None:
     played.refuse = True
     with pytest.raises(ResourceError, match=r"can't start a worker: Too many.*ulimit -n") as caught:
-        for _ in range(60):
-            played.start("a")
-            played.clock.sleep(1)
+        played.start("a")
     assert caught.value.exit_status == 3
-    assert len(caplog.messages) == 1
 
 
 def test_a_shard_given_to_a_process_that_is_dying_is_due_again_with_the_others(two: Played) -> None:
