@@ -1,12 +1,15 @@
 """Print each change as a row of CSV, with the old and new values that differ."""
 
 import sys
+from collections.abc import Iterable
+
+import msgspec
 
 from watcher import Record
-from watcher.formatting.differences import plain_differences
 from watcher.formatting.plain_records import ordered_key
 from watcher.formatting.rows import write_row
 from watcher.formatting.style import time_text
+from watcher.records.diff import changed_attributes
 from watcher.records.plain_json import plain_json
 
 NAMES = ("time", "kind", "by_ttl", "table", "key", "old", "new", "sequence_number")
@@ -16,8 +19,13 @@ has_begun = False
 
 def handle(record: Record) -> None:
     begin()
-    (key,) = plain_json([record.wire.dynamodb.Keys])
-    old, new = plain_differences(record)
+    change = record.wire.dynamodb
+    key, old, new = (
+        each or "" for each in plain_json([change.Keys, change.OldImage, change.NewImage])
+    )
+    if old and new:  # else the one image that there is, whole
+        names = changed_attributes(record.wire) or ()
+        old, new = only(old, names), only(new, names)
     row = (
         time_text(record.created_at),
         record.event_name,
@@ -29,6 +37,11 @@ def handle(record: Record) -> None:
         record.sequence_number,
     )
     write_row(sys.stdout, row)
+
+
+def only(image: str, names: Iterable[str]) -> str:
+    values = msgspec.json.decode(image, type=dict[str, msgspec.Raw])
+    return msgspec.json.encode({each: values[each] for each in names if each in values}).decode()
 
 
 def begin() -> None:

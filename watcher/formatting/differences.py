@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
-
-import msgspec
 
 from watcher.aws.key_schema import in_order
 from watcher.formatting.style import (
@@ -15,25 +13,20 @@ from watcher.formatting.style import (
     table_prefix,
     time_text,
 )
-from watcher.formatting.text import grouped, printable
+from watcher.formatting.text import printable
 from watcher.formatting.values import ordered, printable_key, printable_value
 from watcher.records.diff import (
     Absent,
-    Difference,
     OldAndNew,
-    changed_attributes,
     changed_values,
     differences,
 )
 from watcher.records.page import RecordPage
 from watcher.records.paths import path_text
-from watcher.records.plain_json import plain_json
 from watcher.records.record import Record, binary_of, native
 
 # The number of characters shown before and behind the difference of two strings.
 _AROUND: Final = 16
-# A screenful; more of a change would push all others off the terminal.
-_MOST_ATTRIBUTES: Final = 50
 
 
 class _CutText:
@@ -140,20 +133,15 @@ def change_lines(record: Record) -> Iterator[str]:
     values = changed_values(record.wire)
     if values is None:
         yield from _without_comparison(record)
-    others = [pair for pair in sorted((values or {}).items()) if pair[0] not in keys]
-    shown = others if max_characters() is None else others[:_MOST_ATTRIBUTES]
-    for name, pair in shown:
-        yield from attribute_lines(name, pair)
-    if left := len(others) - len(shown):
-        yield f"  … and {grouped(left, 'more attribute')} (| cat shows all)"
+    for name, pair in sorted((values or {}).items()):
+        if name not in keys:
+            yield from attribute_lines(name, pair)
 
 
 def attribute_lines(name: str, pair: OldAndNew) -> Iterator[str]:
     """Yields a line for each difference of an attribute, also inside maps and lists."""
-    old, new = pair
-    for each in differences(old, new, (name,)):
-        mark, text = _described(each)
-        yield "  " + paint(f"{mark} {printable(path_text(each.path))}: {text}", _MARKS[mark])
+    for mark, path, text in _described(name, pair):
+        yield "  " + paint(f"{mark} {path}: {text}", _MARKS[mark])
 
 
 class DescribedDifference(NamedTuple):
@@ -172,34 +160,15 @@ def described(record: Record) -> Iterator[DescribedDifference]:
         for line in _without_comparison(record):
             yield DescribedDifference("", "", line.strip())
     keys = record["dynamodb"]["Keys"]
-    for name, (old, new) in sorted((values or {}).items()):
-        for each in differences(old, new, (name,)) if name not in keys else ():
-            mark, text = _described(each)
-            yield DescribedDifference(mark, printable(path_text(each.path)), text)
+    for name, pair in sorted((values or {}).items()):
+        if name not in keys:
+            yield from _described(name, pair)
 
 
 def change_text(record: Record) -> str:
     """Returns all of a change's differences in one line without colours."""
     lines = described(record)
     return "; ".join(f"{mark}{path}: {text}" if mark else text for mark, path, text in lines)
-
-
-def plain_differences(record: Record) -> tuple[str, str]:
-    """Returns old and new values of the changed attributes, as plain JSON.
-
-    "" replaces a missing image; where the view type has only one image, that one is returned whole.
-    """
-    change = record.wire.dynamodb
-    old, new = (image or "" for image in plain_json([change.OldImage, change.NewImage]))
-    if not (old and new):
-        return old, new
-    names = changed_attributes(record.wire) or ()
-    return _only(old, names), _only(new, names)
-
-
-def _only(image: str, names: Iterable[str]) -> str:
-    values = msgspec.json.decode(image, type=dict[str, msgspec.Raw])
-    return msgspec.json.encode({each: values[each] for each in names if each in values}).decode()
 
 
 def _without_comparison(record: Record) -> Iterator[str]:
@@ -211,19 +180,24 @@ def _without_comparison(record: Record) -> Iterator[str]:
     yield f"  (nothing to compare: the stream's view type is {view})"
 
 
-def _described(difference: Difference) -> tuple[str, str]:
-    """Returns the mark and the text of a line."""
-    _, before, after = difference
-    if isinstance(after, Absent):
-        return "-", "" if isinstance(before, Absent) else shown_value(native(before))
-    new = native(after)
-    if isinstance(before, Absent):
-        return "+", shown_value(new)
-    old = native(before)
-    if isinstance(old, set) and isinstance(new, set):
-        return "~", " ".join([*_elements("+", new - old), *_elements("-", old - new)])
-    shown_old, shown_new = shown_pair(old, new)
-    return "~", f"{shown_old} -> {shown_new}"
+def _described(name: str, pair: OldAndNew) -> Iterator[DescribedDifference]:
+    """Yields each difference of an attribute, also inside maps and lists."""
+    for path, before, after in differences(*pair, (name,)):
+        where = printable(path_text(path))
+        if isinstance(after, Absent):
+            text = "" if isinstance(before, Absent) else shown_value(native(before))
+            yield DescribedDifference("-", where, text)
+            continue
+        new = native(after)
+        if isinstance(before, Absent):
+            yield DescribedDifference("+", where, shown_value(new))
+            continue
+        old = native(before)
+        if isinstance(old, set) and isinstance(new, set):
+            text = " ".join([*_elements("+", new - old), *_elements("-", old - new)])
+        else:
+            text = " -> ".join(shown_pair(old, new))
+        yield DescribedDifference("~", where, text)
 
 
 def _elements(mark: str, values: set[object]) -> list[str]:

@@ -51,10 +51,6 @@ def none_matched(number: int, noun: str, names: Set[str], seen: Set[str]) -> str
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-_JOINER = "\u200d"
-_SKINS = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
-
-
 def printable(text: str) -> str:
     """Returns the text with control characters as escapes (`\\x1b`), so it stays on one line."""
     if text.isprintable():
@@ -71,13 +67,8 @@ def cell_width(text: str) -> int:
     """Returns how many columns of a terminal a text takes: ideographs and emoji take two."""
     if text.isascii():
         return len(text)
-    width, is_joined = 0, False
-    for each in text:
-        if is_joined or unicodedata.category(each) in ("Mn", "Me", "Cf") or each in _SKINS:
-            is_joined = each == _JOINER
-            continue
-        width += 2 if unicodedata.east_asian_width(each) in "WF" else 1
-    return width
+    seen = [each for each in text if unicodedata.category(each) not in ("Mn", "Me", "Cf")]
+    return sum(2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in seen)
 
 
 def padded(text: str, width: int) -> str:

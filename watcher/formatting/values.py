@@ -1,7 +1,6 @@
 """Formats an item's key and values for display."""
 
 import base64
-import re
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
@@ -12,9 +11,6 @@ from watcher.aws.key_schema import in_order
 from watcher.aws.model import WireItem, WireValue
 from watcher.formatting.text import printable
 from watcher.records.record import binary_of, wire_item
-
-# `repr` escapes the joiner of an emoji of several parts, which would fall apart.
-_JOINER = re.compile(r"(?<=[^\x00-\x7f])\\u200d(?=[^\x00-\x7f])")
 
 
 def printable_key(keys: WireItem) -> str:
@@ -79,4 +75,4 @@ def printable_value(value: object) -> str:
             return str(value)
         case _:
             binary = binary_of(value)
-            return _JOINER.sub("\u200d", repr(value if binary is None else binary))
+            return repr(value if binary is None else binary)

@@ -1,6 +1,5 @@
 """Values on a terminal: long ones cut, of two strings what differs."""
 
-import json
 from collections.abc import Iterator
 from decimal import Decimal
 
@@ -8,9 +7,8 @@ import pytest
 from boto3.dynamodb.types import Binary
 
 from watcher.formatting import style
-from watcher.formatting.differences import change_lines, shown_item, shown_pair, shown_value
+from watcher.formatting.differences import shown_item, shown_pair, shown_value
 from watcher.formatting.values import printable_value
-from watcher.records.record import Record
 
 
 @pytest.fixture
@@ -74,19 +72,3 @@ def test_an_item_begins_with_its_key_and_has_its_attributes_by_name() -> None:
 def test_a_set_of_numbers_is_in_their_order() -> None:
     assert printable_value({Decimal(10), Decimal(9), Decimal("-1.5")}) == "{-1.5, 9, 10}"
     assert printable_value({"b", "a"}) == "{'a', 'b'}"
-
-
-def test_a_terminal_gets_a_screenful_of_a_wide_items_attributes(terminal: None) -> None:
-    image = {"pk": {"S": "a"}, **{f"a{n:04}": {"N": "1"} for n in range(1000)}}
-    change: dict[str, object] = {
-        "Keys": {"pk": {"S": "a"}},
-        "NewImage": image,
-        "SequenceNumber": "1",
-    }
-    change["StreamViewType"] = "NEW_AND_OLD_IMAGES"
-    record = Record.from_json(json.dumps({"eventName": "INSERT", "dynamodb": change}).encode())
-    lines = list(change_lines(record))
-    assert len(lines) == 52
-    assert lines[-1] == "  … and 950 more attributes (| cat shows all)"
-    style.set_up(color="never")
-    assert len(list(change_lines(record))) == 1001

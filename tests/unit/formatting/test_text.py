@@ -38,14 +38,7 @@ def test_values_stand_on_one_line() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "width"), [("abc", 3), ("東京", 4), ("👩‍👩‍👧", 2), ("👍🏽", 2), ("é", 1), ("", 0)]
-)
+@pytest.mark.parametrize(("text", "width"), [("abc", 3), ("東京", 4), ("é", 1), ("", 0)])
 def test_a_text_is_padded_by_the_columns_that_it_takes(text: str, width: int) -> None:
     assert cell_width(text) == width
     assert padded(text, 6) == text + " " * (6 - width)
-
-
-def test_an_emoji_of_several_parts_stays_whole_and_a_hidden_joiner_shows() -> None:
-    assert printable_value("👩‍👩‍👧") == "'👩‍👩‍👧'"
-    assert printable_value("pay\u200dpal") == r"'pay\u200dpal'"
