@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 from watcher.aws.config import AwsConfig, Client, ParsedAnswer, blaming
@@ -31,123 +31,72 @@ TakeDeadLetter: TypeAlias = Callable[[dict[str, Any]], object]
 """A function of the user's that takes each dead letter: its line of JSON as a dict."""
 
 
-class DeadLetter(NamedTuple):
-    """A record that a handler has finally failed on."""
-
-    record: Record
-    handler: str
-    line: bytes
-    """One line of JSON: the whole record, the handler and the error."""
-
-
-class DeadLetters(Protocol):
+class DeadLetters(NamedTuple):
     """A destination of dead letters."""
 
     name: str
     """The name that messages use for it."""
-
-    def put(self, letters: Sequence[DeadLetter]) -> None:
-        """Writes these letters; raises the destination's error."""
-
-    def close(self) -> None:
-        """Closes the destination."""
+    put: Callable[[Record, str, bytes], object]
+    """Writes a letter: the record, the handler, and one line of JSON. Raises its own error."""
+    close: Callable[[], object]
 
 
 def open_dead_letters(place: str | TakeDeadLetter, aws: AwsConfig) -> DeadLetters:
     """Opens the destination in `dead-letter:PLACE`. Raises UsageError."""
     if not isinstance(place, str):
-        return _Function(place)
-    matched = _URL.fullmatch(place)
-    if matched is not None:
+        take, name = place, getattr(place, "__name__", repr(place))
+        return DeadLetters(name, lambda _, __, line: take(json.loads(line)), lambda: None)
+    if matched := _URL.fullmatch(place):
         with blaming(place, "on_error"):
-            return _KINDS[matched["kind"]](place, matched["place"], aws)
+            open_place = _open_queue if matched["kind"] == "sqs" else _open_bucket
+            return open_place(place, matched["place"], aws)
     if _OTHER_URL.match(place):
         raise UsageError(f"{place}: use a file, sqs:// or s3://", "on_error")
-    return _File(place)
-
-
-class _File:
-    def __init__(self, place: str) -> None:
-        self.name = place
-        try:
-            self._file = append_lines(place)
-        except OSError as error:
-            raise UsageError(f"can't write {place}: {error.strerror}", "on_error") from None
-
-    def put(self, letters: Sequence[DeadLetter]) -> None:
-        self._file.write(b"".join(letter.line + b"\n" for letter in letters))
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class _Function:
-    def __init__(self, function: TakeDeadLetter) -> None:
-        self.name = getattr(function, "__name__", repr(function))
-        self._function = function
-
-    def put(self, letters: Sequence[DeadLetter]) -> None:
-        for letter in letters:
-            self._function(json.loads(letter.line))
-
-    def close(self) -> None:
-        """Does nothing: the function is the caller's."""
+    try:
+        file = append_lines(place)
+    except OSError as error:
+        raise UsageError(f"can't write {place}: {error.strerror}", "on_error") from None
+    return DeadLetters(place, lambda _, __, line: file.write(line + b"\n"), file.close)
 
 
 class TooLargeError(WatcherError):
     """Raised for a dead letter that is too large for its destination."""
 
 
-class _Queue:
-    """An SQS queue, opened by its name, URL or ARN."""
+def _open_queue(name: str, place: str, aws: AwsConfig) -> DeadLetters:
+    """Opens an SQS queue by its name, URL or ARN."""
+    client, url = open_queue(place, aws.boto3_session())
 
-    def __init__(self, name: str, place: str, aws: AwsConfig) -> None:
-        self.name = name
-        self._client, self._url = open_queue(place, aws.boto3_session())
+    def put(record: Record, handler: str, line: bytes) -> None:
+        if (size := len(line)) > _SQS_BYTES:
+            text = f"this letter has {size:,} bytes, and SQS takes {_SQS_BYTES:,}: use s3://"
+            raise TooLargeError(text)
+        fifo = _fifo_parameters(record, handler) if url.endswith(".fifo") else {}
+        client.send_message(QueueUrl=url, MessageBody=line.decode(), **fifo)
 
-    def put(self, letters: Sequence[DeadLetter]) -> None:
-        for letter in letters:
-            if (size := len(letter.line)) > _SQS_BYTES:
-                text = f"this letter has {size:,} bytes, and SQS takes {_SQS_BYTES:,}: use s3://"
-                raise TooLargeError(text)
-            fifo = _fifo_parameters(letter) if self._url.endswith(".fifo") else {}
-            self._client.send_message(QueueUrl=self._url, MessageBody=letter.line.decode(), **fifo)
-
-    def close(self) -> None:
-        self._client.close()
+    return DeadLetters(name, put, client.close)
 
 
-class _Bucket:
-    """An S3 bucket with one object per letter; the same letter replaces its object."""
+def _open_bucket(name: str, place: str, aws: AwsConfig) -> DeadLetters:
+    """Opens an S3 bucket: one object per letter; the same letter replaces its object."""
+    bucket, _, prefix = place.partition("/")
+    if prefix and not prefix.endswith("/"):
+        prefix += "/"
+    client = aws.boto3_session().client("s3")
 
-    def __init__(self, name: str, place: str, aws: AwsConfig) -> None:
-        self.name = name
-        self._bucket, _, prefix = place.partition("/")
-        self._prefix = prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
-        self._client = aws.boto3_session().client("s3")
+    def put(record: Record, handler: str, line: bytes) -> None:
+        parts = record.table or "stream", record.shard_id, record.sequence_number.zfill(40)
+        key = prefix + "/".join(quote(each, safe="") for each in parts)
+        key += f"-{quote(handler, safe='')}.json"
+        client.put_object(Bucket=bucket, Key=key, Body=line + b"\n")
 
-    def put(self, letters: Sequence[DeadLetter]) -> None:
-        for letter in letters:
-            record = letter.record
-            parts = record.table or "stream", record.shard_id, record.sequence_number.zfill(40)
-            key = self._prefix + "/".join(quote(each, safe="") for each in parts)
-            key += f"-{quote(letter.handler, safe='')}.json"
-            self._client.put_object(Bucket=self._bucket, Key=key, Body=letter.line + b"\n")
-
-    def close(self) -> None:
-        self._client.close()
+    return DeadLetters(name, put, client.close)
 
 
-_KINDS: dict[str, Callable[[str, str, AwsConfig], DeadLetters]] = {
-    "sqs": _Queue,
-    "s3": _Bucket,
-}
-
-
-def _fifo_parameters(letter: DeadLetter) -> dict[str, str]:
+def _fifo_parameters(record: Record, handler: str) -> dict[str, str]:
     """Returns FIFO parameters: a shard's letters stay in order, and a repeated one is dropped."""
-    shard_key = letter.record.shard_key
-    identity = f"{shard_key} {letter.record.sequence_number} {letter.handler}"
+    shard_key = record.shard_key
+    identity = f"{shard_key} {record.sequence_number} {handler}"
     return {
         "MessageGroupId": hashlib.sha256(str(shard_key).encode()).hexdigest(),
         "MessageDeduplicationId": hashlib.sha256(identity.encode()).hexdigest(),

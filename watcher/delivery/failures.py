@@ -18,7 +18,7 @@ import msgspec
 
 from watcher.aws.config import AwsConfig
 from watcher.clock import CLOCK, Clock
-from watcher.delivery.dead_letters import DeadLetter, DeadLetters, TakeDeadLetter, open_dead_letters
+from watcher.delivery.dead_letters import DeadLetters, TakeDeadLetter, open_dead_letters
 from watcher.errors import HandlerError, UsageError, error_text
 from watcher.formatting.values import printable_key
 from watcher.records.record import Record
@@ -175,11 +175,11 @@ class FailedRecordSink:
             text = f"{failure_text(handler, records, error)}; stopped before it"
             raise HandlerError(text, about=about, handler=handler) from error
         if self.dead_letters is not None:
-            letters = [_dead_letter(handler, record, error) for record in records]
             try:
                 with self._writing:
-                    self.dead_letters.put(letters)
-                    self.dead_letter_count += len(letters)
+                    for record in records:
+                        self.dead_letters.put(record, handler, _letter(handler, record, error))
+                        self.dead_letter_count += 1
             except KeyboardInterrupt:
                 raise
             except BaseException as trouble:
@@ -243,8 +243,8 @@ def _key(record: Record) -> str:
     return f" ({printable_key(keys)})" if keys else ""
 
 
-def _dead_letter(handler: str, record: Record, error: BaseException) -> DeadLetter:
-    """Returns a dead letter: the record's original JSON, the handler and the error."""
+def _letter(handler: str, record: Record, error: BaseException) -> bytes:
+    """Returns a dead letter's line: the record's original JSON, the handler and the error."""
     letter = {
         "record": record.raw,
         "shard_id": record.shard_id,
@@ -253,4 +253,4 @@ def _dead_letter(handler: str, record: Record, error: BaseException) -> DeadLett
         "error": f"{type(error).__name__}: {error_text(error)}",
         "failed_at": datetime.now(UTC),
     }
-    return DeadLetter(record, handler, msgspec.json.encode(letter))
+    return msgspec.json.encode(letter)
