@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -50,9 +50,9 @@ class Change(msgspec.Struct, array_like=True):
     kind: str
     at: float | None
     """The change's time in epoch seconds."""
-    old: msgspec.Raw
-    """The item before it and after it, as the wire's JSON; null for none."""
-    new: msgspec.Raw
+    old: msgspec.Raw = NOTHING
+    """The item before it and after it, as the wire's JSON, until its cause is found."""
+    new: msgspec.Raw = NOTHING
 
 
 class CopyDifference(NamedTuple):
@@ -105,7 +105,6 @@ _PART: Final = slice(_KEY_BYTES, _KEY_BYTES + 1)
 _ITEM: Final = slice(_PART.stop, -1)
 _CHANGE_JSON: Final = slice(_PART.stop + _NUMBER_DIGITS, -1)
 _NO_ANSWER: Final = "no answer, as changes are missing: "
-_NOTHING: Final = b"null"
 _LONGEST_SECONDS: Final = 10 * RETENTION.total_seconds()
 # The largest difference between the clock of a copy's machine and the stream's.
 _CLOCK_ERROR: Final = timedelta(seconds=10)
@@ -114,8 +113,6 @@ MOST_DIFFERENCES: Final = 10_000
 MOST_DIFFERENCE_BYTES: Final = 16 * 1024 * 1024
 """The most bytes of those items."""
 _encode: Final = msgspec.json.Encoder().encode
-
-
 _change: Final = msgspec.json.Decoder(Change)
 
 
@@ -130,15 +127,11 @@ def _line(item: Identity, part: bytes, text: bytes) -> bytes:
 
 def _change_line(record: Record) -> bytes:
     change = record.wire.dynamodb
-    old, new = (msgspec.Raw(each or _NOTHING) for each in images_of(record, "compare a copy"))
-    at, number = change.ApproximateCreationDateTime, change.SequenceNumber
-    made = Change(number, record.event_name, at, old, new)
+    old, new = (msgspec.Raw(each or NOTHING) for each in images_of(record, "compare a copy"))
+    number, at = change.SequenceNumber, change.ApproximateCreationDateTime
     part = _CHANGE + number.zfill(_NUMBER_DIGITS).encode()
+    made = Change(number, record.event_name, at, old, new)
     return _line(identity(change.Keys), part, _encode(made))
-
-
-def _by_item(lines: Iterable[bytes]) -> Iterator[tuple[bytes, Iterator[bytes]]]:
-    return groupby(lines, lambda line: line[:_KEY_BYTES])
 
 
 class _Item(msgspec.Struct):
@@ -154,6 +147,10 @@ class _Item(msgspec.Struct):
     """The number of attributes in which it does; 0 where only one side has an item."""
     until: int | None = None
     """The number of the last change before that state; None where it is as the scan had it."""
+    missing: dict[str | None, Change] = {}
+    """For each difference, the last change that took away what the copy has."""
+    as_scanned: dict[str | None, Change] = {}
+    """The same, up to the state that the scan had."""
 
     @property
     def size(self) -> int:
@@ -358,7 +355,9 @@ class Verifier:
         outcome = Verification(at=self.copy.position.at or self._sources.time)
         different: dict[bytes, _Item] = {}
         bytes_left = MOST_DIFFERENCE_BYTES
-        for digest, lines in _by_item(heapq.merge(self._copy_lines, self._table_lines)):
+        for digest, lines in groupby(
+            heapq.merge(self._copy_lines, self._table_lines), lambda line: line[:_KEY_BYTES]
+        ):
             item = _Item()
             is_right = self._is_right(item, lines)
             outcome.items += bool(item.copies) or item.here is not None or not is_right
@@ -370,7 +369,9 @@ class Verifier:
                 different[digest] = item
         outcome.not_compared = frozenset(self._not_compared)
         if different:
-            outcome.found = sorted(self._told(different), key=lambda each: _encode(each.key))
+            self._explain(different)
+            found = map(self._different, different.values())
+            outcome.found = sorted(found, key=lambda each: _encode(each.key))
         return outcome
 
     def _is_right(self, item: _Item, lines: Iterable[bytes]) -> bool:
@@ -438,8 +439,8 @@ class Verifier:
             return item
         return {name: value for name, value in item.items() if name not in self._ignore}
 
-    def _told(self, different: dict[bytes, _Item]) -> Iterator[DifferentItem]:
-        """Yields items that differ, with the changes that they lack: all that are retained tell."""
+    def _explain(self, different: dict[bytes, _Item]) -> None:
+        """Finds the changes that the copy lacks, of all that are retained."""
 
         def matching(records: Sequence[WireRecord]) -> list[int]:
             keys = (_digest(identity(each.dynamodb.Keys)) for each in records)
@@ -447,24 +448,40 @@ class Verifier:
 
         again = self._sources.again()
         again.open(None, matching)
-        past = SortedLines()
         for record in again.records():
             line = _change_line(record)
             if line[:_KEY_BYTES] in different:
-                past.add(line)
-        for digest, lines in _by_item(past):
-            yield self._different(different.pop(digest), lines)
-        for item in different.values():
-            yield self._different(item, ())
+                self._note(different[line[:_KEY_BYTES]], _change.decode(line[_CHANGE_JSON]))
 
-    def _different(self, item: _Item, past: Iterable[bytes]) -> DifferentItem:
-        """Returns how a copy differs from the state that it should have, and what it lacks."""
+    def _note(self, item: _Item, change: Change) -> None:
+        """Takes in an item's next change, that may be missing."""
+        if item.until is not None and int(change.number) > item.until:
+            return
+        old, new = _image(change.old), _image(change.new)
+        before, after = map(self._as_copied, (old, new))
+        names, there, _ = self._differing(item)
+        for name in names:
+            is_there = name is None or before is not None
+            if is_there and self._has(before, there, name) and not self._has(after, there, name):
+                item.missing[name] = Change(change.number, change.kind, change.at)
+        # Changes behind the scanned state were made after it was read.
+        if item.until is None and is_same(new or NOTHING, item.here or NOTHING):
+            item.as_scanned = dict(item.missing)
+
+    def _differing(
+        self, item: _Item
+    ) -> tuple[Sequence[str | None], WireItem | None, WireItem | None]:
+        """Returns in what an item differs (None: as a whole), its copy, and what was wanted."""
         there = None if item.there is None else self._read(item.there)
         wanted = self._as_copied(item.state)
-        names: list[str | None] = [None]
-        if item.copies < 2 and there is not None and wanted is not None:
-            names = [*differing_names(wanted, there, self.copy.form)]
-        missing = self._missing(item, names, there, past) if item.copies < 2 else {}
+        if item.copies > 1 or there is None or wanted is None:
+            return [None], there, wanted
+        return differing_names(wanted, there, self.copy.form), there, wanted
+
+    def _different(self, item: _Item) -> DifferentItem:
+        """Returns how a copy differs from the state that it should have, and what it lacks."""
+        names, there, wanted = self._differing(item)
+        missing = item.as_scanned if item.until is None else item.missing
         differences = [
             CopyDifference(name, _value(there, name), _value(wanted, name), missing.get(name))
             for name in names
@@ -473,35 +490,6 @@ class Verifier:
         texts = dict(self._identity(msgspec.json.decode(known), self.copy.label))
         key = {name: {kind: texts[name]} for name, kind in self._types.items()}
         return DifferentItem(key, differences, item.here, item.there, item.copies)
-
-    def _missing(
-        self,
-        item: _Item,
-        names: Sequence[str | None],
-        there: WireItem | None,
-        past: Iterable[bytes],
-    ) -> dict[str | None, Change]:
-        """Returns for each difference the last change that took away what the copy has."""
-        found: dict[str | None, Change] = {}
-        as_scanned: dict[str | None, Change] = {}
-        for line in past:
-            change = _change.decode(line[_CHANGE_JSON])
-            if item.until is not None and int(change.number) > item.until:
-                break
-            old, new = _image(change.old), _image(change.new)
-            before, after = map(self._as_copied, (old, new))
-            for name in names:
-                is_there = name is None or before is not None
-                if (
-                    is_there
-                    and self._has(before, there, name)
-                    and not self._has(after, there, name)
-                ):
-                    found[name] = change
-            # Changes behind the scanned state were made after it was read.
-            if item.until is None and _is_same(new, item.here):
-                as_scanned = dict(found)
-        return as_scanned if item.until is None else found
 
     def _has(self, item: WireItem | None, there: WireItem | None, name: str | None) -> bool:
         """Returns True where an item has what the copy has: the attribute, or (None) all."""
@@ -514,9 +502,5 @@ def _value(item: WireItem | None, name: str | None) -> Value:
     return ABSENT if item is None or name is None else item.get(name, ABSENT)
 
 
-def _is_same(one: msgspec.Raw | None, other: msgspec.Raw | None) -> bool:
-    return is_same(one or NOTHING, other or NOTHING)
-
-
 def _image(raw: msgspec.Raw) -> msgspec.Raw | None:
-    return None if bytes(raw) == _NOTHING else raw.copy()
+    return None if raw == NOTHING else raw.copy()
