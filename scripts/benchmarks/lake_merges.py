@@ -43,9 +43,7 @@ def main(words: list[str]) -> None:
             "CAST(null AS timestamp) AS _at",
         )
     )
-    merge = Merge(
-        (to, kind), rows=rows, types=TYPES, given=pa.schema([]), options={}, checkpoint=""
-    )
+    merge = Merge((to, kind), rows, columns, options={}, checkpoint="")
     number = 0
     for count in map(int, counts.split(",")):
         for _ in range(RUNS):

@@ -50,9 +50,9 @@ def stop_here(point: str) -> None:
     time.sleep(600)
 
 
-def append(self: ArchiveFolder, rows: Any, number: int, format: str) -> None:  # noqa: A002
+def append(self: ArchiveFolder, rows: Any, number: int) -> None:
     """The second batch is in, as a whole or in part, and Spark does not know."""
-    sane_append(self, rows, number, format)
+    sane_append(self, rows, number)
     written = Path(self.path, f"batch={number:09}")
     if self.path == JOBS["committing"][-1] and number == 2:
         (written / "_SUCCESS").unlink()

@@ -1,7 +1,5 @@
 """An archive holds every change exactly once, whatever has killed the job that writes it."""
 
-import csv
-import io
 import itertools
 import json
 import re
@@ -27,7 +25,7 @@ import pyarrow.dataset
 import pyarrow.parquet
 
 from tests.simulator import Simulator
-from tests.spark.conftest import PATIENCE, Run
+from tests.spark.conftest import PATIENCE
 from watcher.aws.config import AwsConfig
 from watcher.cli import main
 from watcher.errors import UsageError
@@ -160,60 +158,6 @@ def test_a_job_killed_as_it_noted_its_first_batch_begins_again(
     assert archived(spark, sim, tmp_path / "lake") == 10
 
     check(tmp_path / "lake", sim)
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize("format_", ["json", "csv", "orc"])
-def test_other_formats_hold_the_same(
-    command: Run, spark: Any, sim: Simulator, tmp_path: Path, format_: str
-) -> None:
-    sim.bulk(30, keys=3)
-    sim.put({"pk": {"S": 'a "quoted", name\nof two lines'}})
-    sim.remove("k0", ttl=True)
-    sim.advance(2)
-    to = str(tmp_path / "lake")
-
-    done = command(
-        "archive",
-        sim.stream_arn,
-        *("--endpoint-url", sim.endpoint, "--region", "us-east-1"),
-        *("--to", to, "--format", format_, "--once"),
-    )
-
-    assert done.status == 0
-    assert f"to {to} as {format_}" in done.err
-    found = read(spark, to, format_)
-    numbers = sorted(str(row["sequence_number"]) for row in found)
-    assert numbers == sorted(each.sequence_number for each in sim.records)
-    keys = {json.loads(row["keys"])["pk"] for row in found}
-    assert keys == {"k0", "k1", "k2", 'a "quoted", name\nof two lines'}
-    assert [row["whom"] for row in found if row["whom"]] == ["dynamodb.amazonaws.com"]
-
-
-def read(spark: Any, to: str, format_: str) -> list[dict[str, Any]]:
-    if format_ == "csv":  # as others read it
-        texts = [path.read_text() for path in Path(to).rglob("*.csv")]
-        rows = [row for text in texts for row in csv.DictReader(io.StringIO(text))]
-        return [{**row, "whom": row["user_identity"]} for row in rows]
-    frame = spark.read.format(format_).load(to)
-    columns = ["sequence_number", "keys", "date", "user_identity.principal_id whom"]
-    return [row.asDict() for row in frame.selectExpr(*columns).collect()]
-
-
-@pytest.mark.proof
-def test_a_format_that_is_not_there_is_said_in_a_line(
-    command: Run, sim: Simulator, tmp_path: Path
-) -> None:
-    done = command(
-        "archive",
-        sim.stream_arn,
-        *("--endpoint-url", sim.endpoint, "--region", "us-east-1"),
-        *("--to", str(tmp_path / "lake"), "--format", "delta", "--once"),
-    )
-
-    assert done.status != 0
-    assert "delta" in done.err.splitlines()[-1]
-    assert done.err.count("\n") == 2
 
 
 def rows_of(table: Any) -> list[tuple[str, datetime]]:

@@ -71,7 +71,7 @@ def refuse_view(view_type: str, *, history: bool) -> None:
     if ("NEW_AND_OLD_IMAGES" if history else "NEW") not in view_type:
         raise StreamError(
             f"the stream's view type is {view_type}: set NEW_AND_OLD_IMAGES to "
-            + ("keep every version" if history else "mirror a table")
+            + ("keep every version" if history else "copy a table")
         )
 
 

@@ -183,16 +183,14 @@ class LakeTable:
             lines.append(f"WHEN {matched} AND ({each.condition}) THEN {what[each.action]}")
         self._merge(made, lines)
 
-    def merge_whole(
-        self, items: DataFrame, keys: Sequence[str], names: Sequence[str], *, is_renumbered: bool
-    ) -> None:
-        """Makes the rows those of `items`, whose attributes are `names`, by one MERGE.
+    def merge_whole(self, items: DataFrame, columns: MirrorColumns, *, is_renumbered: bool) -> None:
+        """Makes the rows those of `items` by one MERGE.
 
         Rows that differ are updated; `is_renumbered` updates all, for another stream's numbers.
         """
-        differs = "TRUE" if is_renumbered else f"NOT ({_equal(names)})"
+        differs = "TRUE" if is_renumbered else f"NOT ({_equal(columns.schema.names)})"
         lines = [
-            f"ON {same_key(keys)}",
+            f"ON {same_key(columns.keys)}",
             f"WHEN MATCHED AND {differs} THEN UPDATE SET {_assigned(items.columns)}",
             f"WHEN NOT MATCHED THEN {_insert(items.columns)}",
             "WHEN NOT MATCHED BY SOURCE THEN DELETE",
@@ -200,26 +198,20 @@ class LakeTable:
         self._merge(items, lines)
 
     def merge_whole_history(
-        self,
-        items: DataFrame,
-        keys: Sequence[str],
-        names: Sequence[str],
-        *,
-        at: datetime,
-        is_renumbered: bool,
+        self, items: DataFrame, columns: MirrorColumns, *, at: datetime, is_renumbered: bool
     ) -> None:
         """Makes the present versions those of `items`, by one MERGE; others end `at` that time."""
-        time = f"TIMESTAMP '{at.isoformat()}'"
+        time, keys = f"TIMESTAMP '{at.isoformat()}'", same_key(columns.keys)
         there = self._spark.table(self.name).where(f"`{TO}` IS NULL").alias("target")
         joined = items.withColumn(FROM, expr(time)).alias("source")
-        joined = joined.join(there, expr(same_key(keys)), "left")
-        is_new = f"target.`{NUMBER}` IS NULL OR NOT ({_equal(names)})"
+        joined = joined.join(there, expr(keys), "left")
+        is_new = f"target.`{NUMBER}` IS NULL OR NOT ({_equal(columns.schema.names)})"
         joined = joined.selectExpr("source.*", f"{is_new} AS `{_DIFFERS}`")
         ends = joined.selectExpr("*", f"false AS `{_OPENS}`")
         opens = joined.where(f"`{_DIFFERS}`").selectExpr("*", f"true AS `{_OPENS}`")
         is_open, end = f"target.`{TO}` IS NULL", f"UPDATE SET target.`{TO}` = {time}"
         lines = [
-            f"ON {same_key(keys)} AND {is_open} AND NOT source.`{_OPENS}`",
+            f"ON {keys} AND {is_open} AND NOT source.`{_OPENS}`",
             f"WHEN MATCHED AND source.`{_DIFFERS}` THEN {end}",
         ]
         if is_renumbered:

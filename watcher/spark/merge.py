@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
@@ -52,17 +51,15 @@ class Merge:
     def __init__(
         self,
         target: tuple[str, str],
-        *,
         rows: Rows,
-        types: Mapping[str, str],
-        given: pa.Schema,
+        columns: MirrorColumns,
+        *,
         options: Mapping[str, str],
         checkpoint: str,
     ) -> None:
         self._target = target
         self._rows = rows
-        self._types = types
-        self._given = given
+        self._columns = columns
         self.options = options
         """The options of `spark.readStream.format("dynamodb_streams")`."""
         self.checkpoint = checkpoint
@@ -75,8 +72,7 @@ class Merge:
 
     def _merge(self, batch: DataFrame) -> None:
         table = LakeTable(batch.sparkSession, *self._target)
-        columns = MirrorColumns(self._types, self._given, self._rows.own)
-        schema = table.schema()
+        columns, schema = self._columns, table.schema()
         if schema is None:
             raise UsageError(f"{table.name} is gone: start again")
         columns.adopt(schema)
@@ -126,29 +122,32 @@ def merge_into(  # noqa: PLR0913 (as the command's options)
         "history": str(history).lower(),
         "redaction": "" if rules is None else rules.fingerprint,
     }
-    source = {
-        "stream": arn,
+    named = {
         "imageFormat": "dynamodb-json",
-        **_given(region=connection.region, profile=connection.profile),
-        **_given(endpointUrl=connection.endpoint_url),
-        **_given(redact=redaction_text(redact)),
+        "region": connection.region,
+        "profile": connection.profile,
+        "endpointUrl": connection.endpoint_url,
+        "redact": redaction_text(redact),
     }
+    shared = {name: text for name, text in named.items() if text is not None}
+    source = {"stream": arn, **shared}
     found = _opened(table, wanted, rows, state, parts=partition_by, recopy=recopy)
     table.set(properties or {})
     start = found.get("from", "")
     if recopy or found.get("copy") != _DONE:
         export = None if baseline is None else _export(baseline, connection, described)
         begins = (listing.time if export is None else export.time) - CLOCKS_APART
-        copy = _Copy(spark, table, rows, wanted, source=source, baseline=baseline)
-        copy.run(found, state, begins)
+        reader = spark.read.format("dynamodb_streams").options(**source, items="true")
+        if baseline is not None:
+            reader = spark.read.format("dynamodb_export").options(**shared, path=baseline)
+        _copy(reader.load().select("new_image"), table, rows, wanted, found, state, begins)
         start = begins.isoformat()
     place = checkpoint or f"{table.location().rstrip('/')}/_checkpoint"
     place = f"{place.rstrip('/')}/{start[:19].replace(':', '')}"
     return Merge(
         (target, format),
-        rows=rows,
-        types=types,
-        given=given,
+        rows,
+        wanted,
         options={**source, "startingPosition": start, "checkpointLocation": place},
         checkpoint=place,
     )
@@ -173,10 +172,6 @@ def _opened(
     columns.adopt(schema)
     table.grow(columns.schema)
     return found
-
-
-def _given(**options: str | None) -> dict[str, str]:
-    return {name: text for name, text in options.items() if text is not None}
 
 
 def _refuse_other(
@@ -210,58 +205,31 @@ def _export(baseline: str, connection: AwsConfig, table: Description) -> Export:
     return export
 
 
-class _Copy:
-    """The copy of a table's items, by a scan or from its export."""
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        table: LakeTable,
-        rows: Rows,
-        columns: MirrorColumns,
-        *,
-        source: Mapping[str, str],
-        baseline: str | None,
-    ) -> None:
-        self._table = table
-        self._rows = rows
-        self._columns = columns
-        if baseline is None:
-            reader = spark.read.format("dynamodb_streams").option("items", "true")
-            frame = reader.options(**source).load()
+def _copy(
+    items: DataFrame,
+    table: LakeTable,
+    rows: Rows,
+    columns: MirrorColumns,
+    found: Mapping[str, str],
+    state: Mapping[str, str],
+    begins: datetime,
+) -> None:
+    """Copies the items over whatever there is, or merges them; then stores the state."""
+    is_whole = found.get("copy") == _DONE
+    if not is_whole:
+        table.set_state({**state, "copy": "begun"})
+    with table.rows(items, columns, rows.own, partial(_copied, rows)) as (made, count):
+        logger.info(f"copied: {count} items")
+        is_renumbered = is_whole and found["stream"] != state["stream"]
+        if not is_whole:
+            table.overwrite(made)
+        elif rows.last_only:
+            table.merge_whole(made, columns, is_renumbered=is_renumbered)
         else:
-            rest = {name: text for name, text in source.items() if name != "stream"}
-            frame = spark.read.format("dynamodb_export").options(**rest).load(baseline)
-        self._frame = frame.select("new_image")
-
-    @contextmanager
-    def _made(self) -> Iterator[DataFrame]:
-        make = partial(_copied, self._rows)
-        with self._table.rows(self._frame, self._columns, self._rows.own, make) as (made, count):
-            logger.info(f"copied: {count} items")
-            yield made
-
-    def run(self, found: Mapping[str, str], state: Mapping[str, str], begins: datetime) -> None:
-        """Copies the items over whatever there is, or merges them; then stores the state."""
-        if found.get("copy") == _DONE:
-            self._merge(begins, is_renumbered=found["stream"] != state["stream"])
-        else:
-            self._table.set_state({**state, "copy": "begun"})
-            with self._made() as made:
-                self._table.overwrite(made)
-        if datetime.now(UTC) - begins > RETENTION:
-            raise StreamError("the copy took more than the stream's 24 hours: give --baseline")
-        self._table.set_state({**state, "from": begins.isoformat(), "copy": _DONE})
-
-    def _merge(self, at: datetime, *, is_renumbered: bool) -> None:
-        keys, names = self._columns.keys, self._columns.schema.names
-        with self._made() as made:
-            if self._rows.last_only:
-                self._table.merge_whole(made, keys, names, is_renumbered=is_renumbered)
-            else:
-                self._table.merge_whole_history(
-                    made, keys, names, at=at, is_renumbered=is_renumbered
-                )
+            table.merge_whole_history(made, columns, at=begins, is_renumbered=is_renumbered)
+    if datetime.now(UTC) - begins > RETENTION:
+        raise StreamError("the copy took more than the stream's 24 hours: give --baseline")
+    table.set_state({**state, "from": begins.isoformat(), "copy": _DONE})
 
 
 def _copied(

@@ -33,8 +33,6 @@ _LOCK_POLL_SECONDS: Final = 0.25
 _BATCH: Final = "batch="
 # Of Hadoop, and of the same version as Spark's own.
 _MODULES: Final = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
-_FILES = ("parquet", "json", "csv", "orc", "avro")
-"""Formats of files that stand for themselves; tables (delta, iceberg) have their own log."""
 
 
 def archive(  # noqa: PLR0913 (its parameters are the options)
@@ -43,13 +41,6 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
     to: Annotated[
         str, Opt("the folder to append to: a path, or a URL that Spark can write", "PATH")
     ],
-    format: Annotated[  # noqa: A002
-        str,
-        Opt(
-            "parquet (default), json, csv, orc, or a format from --packages",
-            "FORMAT",
-        ),
-    ] = "parquet",
     start: Annotated[str, settings.start_option("trim-horizon")] = "trim-horizon",
     dynamodb_json: Annotated[bool, Opt("images in DynamoDB's JSON, with all types")] = False,
     checkpoint: settings.Checkpoint = None,
@@ -83,28 +74,15 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
         checkpointLocation=place,
         redact=redaction_text(redact),
     )
-    rows = _by_date(records, format)
+    rows = records.withColumn("date", to_date("approximate_creation_time"))
     with translating_errors(), folder.locked():
-        if format in _FILES:
-            folder.refuse_other(place)
-            writer = rows.writeStream.foreachBatch(
-                lambda batch, number: folder.append(batch, number, format)
-            )
-        else:  # tables (delta, iceberg): Spark itself writes them
-            writer = rows.writeStream.format(format).partitionBy("date").option("path", to)
+        folder.refuse_other(place)
+        writer = rows.writeStream.foreachBatch(folder.append)
         writer = writer.option("checkpointLocation", place)
         writer = triggered(writer, once=once, every=every, default="10s")
-        logger.info(f"Archiving {stream} to {to} as {format}")
+        logger.info(f"Archiving {stream} to {to}")
         stop = Shutdown(stop_timeout)
         return run(writer.start, "archived", stop=stop, stop_file=stop_file, once=once)
-
-
-def _by_date(records: DataFrame, format: str) -> DataFrame:  # noqa: A002
-    """Returns the archive's rows."""
-    rows = records.withColumn("date", to_date("approximate_creation_time"))
-    if format == "csv":  # has no structs
-        rows = rows.withColumn("user_identity", rows["user_identity"]["principal_id"])
-    return rows
 
 
 class ArchiveFolder:
@@ -134,13 +112,11 @@ class ArchiveFolder:
         )
         """The default: beside the folder; inside where it is a whole bucket or disk."""
 
-    def append(self, rows: DataFrame, number: int, format: str) -> None:  # noqa: A002
+    def append(self, rows: DataFrame, number: int) -> None:
         """Appends a micro-batch; does nothing for one that is in: Spark repeats the last one."""
         if not self.is_whole(number):
-            # Images are full of quotes: RFC 4180, and every reader but Spark, doubles them.
-            csv = {"header": "true", "escape": '"'} if format == "csv" else {}
-            writer = rows.write.format(format).partitionBy("date").mode("overwrite")
-            writer.options(**csv).save(self._batch(number).toString())
+            folder = self._batch(number).toString()
+            rows.write.partitionBy("date").mode("overwrite").parquet(folder)
 
     def is_whole(self, number: int) -> bool:
         """True for a batch that Spark has completed."""

@@ -13,11 +13,12 @@ from pyspark.sql.functions import lit
 
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
-from watcher.aws.model import CLOCKS_APART, Listing
+from watcher.aws.model import CLOCKS_APART
 from watcher.aws.retry import first_listing
 from watcher.aws.tables import BATCH, Description, TablesClient, Write, for_task, tables
 from watcher.declared import Opt
-from watcher.errors import StreamError, UsageError, without_passwords
+from watcher.errors import UsageError
+from watcher.mirror.versions import refuse_view
 from watcher.records.diff import key_of
 from watcher.records.record import wire_item
 from watcher.shutdown import Shutdown
@@ -35,19 +36,6 @@ from watcher.spark.jobs.settings import HERE, refuse_speculation
 logger = logging.getLogger("watcher")
 
 _COLUMNS = "event_name,keys,new_image"
-
-
-class Target(msgspec.Struct, frozen=True):
-    """The table that a checkpoint is for; stored in it."""
-
-    name: str
-    endpoint: str
-    """The client's endpoint, by options or the environment; the region is in it."""
-    identity: str = ""
-    """The table's identity (see Description)."""
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.endpoint})"
 
 
 def replicate(  # noqa: PLR0913 (its parameters are the options)
@@ -78,24 +66,20 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
     refuse_speculation(spark)
     streams, arn = connect(stream, connection)
     listing = first_listing(streams, arn)
-    _refuse_without_images(listing)
+    refuse_view(listing.view_type, history=False)
     own = msgspec.structs.replace(connection, region=connection.region or streams.region)
     others = AwsConfig(
         to_region or own.region,
         connection.profile,
         to_endpoint_url or (None if to_region else connection.endpoint_url),
     )
-    source = tables(own).named(streams.table(arn))[0]
     place = checkpoint.rstrip("/")
-    _bind_target(
-        spark,
-        f"{place}/target",
-        here=tables(own),
-        there=tables(others),
-        source=source,
-        to=to,
-        create=create,
-    )
+    _, source = tables(own).named(streams.table(arn))
+    known = _stored(spark, f"{place}/target")
+    identity = _prepare(tables(others), to, source, known=known, create=create)
+    if known is None:
+        row = spark.range(1).select(lit(identity).alias("identity"))
+        row.write.mode("overwrite").json(f"{place}/target")
     stop_file = new_stop_file()
     options = {"imageFormat": "dynamodb-json", "columns": _COLUMNS}
     frame = changes(
@@ -124,79 +108,27 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
     return run(start, "applied", stop=Shutdown(stop_timeout), stop_file=stop_file, once=once)
 
 
-def _refuse_without_images(listing: Listing) -> None:
-    if "NEW" not in listing.view_type:
-        raise StreamError(
-            f"the stream of {listing.table} carries no new images ({listing.view_type}): "
-            "a replica needs StreamViewType NEW_IMAGE or NEW_AND_OLD_IMAGES"
-        )
-
-
-# The target
-
-
-def _bind_target(
-    spark: SparkSession,
-    place: str,
-    *,
-    here: TablesClient,
-    there: TablesClient,
-    source: str,
-    to: str,
-    create: bool,
-) -> None:
-    """Binds the checkpoint to the target table, and creates that where it may.
-
-    Raises UsageError where the checkpoint is of another table, which lacks what was copied and
-    applied to the first, or where the table can't be a replica.
-    """
-    target = Target(to, there.endpoint)
-    known = _stored(spark, place)
-    if known and (known.name, without_passwords(known.endpoint)) != (to, target.endpoint):
-        raise UsageError(
-            f"the checkpoint belongs to the copy in {known}, not in {target}: "
-            "choose another --checkpoint, or give that table"
-        )
-    identity = _prepare(
-        here, there, table=source, to=to, known=known.identity if known else None, create=create
-    )
-    if known is None:
-        row = spark.range(1).select(
-            *(lit(text).alias(name) for name, text in msgspec.structs.asdict(target).items())
-        )
-        row.withColumn("identity", lit(identity)).write.mode("overwrite").json(place)
-
-
-def _stored(spark: SparkSession, place: str) -> Target | None:
-    fields = ", ".join(f"{name} string" for name in Target.__struct_fields__)
+def _stored(spark: SparkSession, place: str) -> str | None:
+    """Returns the identity of the table that a checkpoint is for; None where there is none yet."""
     try:
-        rows = spark.read.schema(fields).json(place).collect()
-    except AnalysisException:  # there is nothing yet
+        rows = spark.read.schema("identity string").json(place).collect()
+    except AnalysisException:
         return None
-    return Target(**rows[0].asDict()) if rows else None
+    return str(rows[0][0]) if rows else None
 
 
 def _prepare(
-    here: TablesClient,
-    there: TablesClient,
-    *,
-    table: str,
-    to: str,
-    known: str | None,
-    create: bool,
+    there: TablesClient, to: str, source: Description, *, known: str | None, create: bool
 ) -> str:
     """Returns the target table's identity. Raises UsageError where it can't be a replica."""
-    source = here.describe(table)
-    if source is None:
-        raise StreamError(f"table {table} is gone: its stream can't be replicated")
     target = there.describe(to)
     # By what it is: an endpoint has several names.
     if target is not None and target.identity == source.identity:
         raise UsageError(f"{to} is the stream's own table: choose another", "to")
     if known is not None and (target is None or target.identity != known):
         raise UsageError(
-            f"{to} was deleted and created again since the checkpoint began; start again with "
-            "another --checkpoint"
+            f"the checkpoint belongs to another table than {to} is now: give that one, or another "
+            "--checkpoint, which begins with a copy"
         )
     if target is None:
         if not create:
@@ -204,7 +136,9 @@ def _prepare(
         target = there.create(to, source)
         logger.info(f"Created table {to}")
     elif target.key_types != source.key_types:
-        raise UsageError(f"{to} has other keys than {table}: {_keys(target)}, not {_keys(source)}")
+        raise UsageError(
+            f"{to} has other keys than the stream's table: {_keys(target)}, not {_keys(source)}"
+        )
     return target.identity
 
 

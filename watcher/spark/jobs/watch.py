@@ -34,8 +34,6 @@ logger = logging.getLogger("watcher")
 
 LEAST_CLOSE_SECONDS = 2.0
 """The time for handlers to close after a signal, even if the last batch took all of it."""
-# Work that starts after one cancellation needs another.
-_CANCEL_AGAIN_SECONDS = 0.1
 # Spark has two Python processes a core; one more task finds all.
 _CLOSE_TASKS_PER_CORE = 3
 
@@ -157,10 +155,19 @@ def close_handlers(spark: SparkSession, batches: BatchDelivery) -> None:
 
     After a signal they have the rest of `stop.timeout`, and at least LEAST_CLOSE_SECONDS.
     """
-    stop = batches.stop
-    at_most = max(stop.seconds_left, LEAST_CLOSE_SECONDS) if stop.signal else None
+    stop, is_late = batches.stop, threading.Event()
+
+    def cancel() -> None:
+        is_late.set()
+        with contextlib.suppress(Py4JError, OSError):
+            spark.sparkContext.cancelAllJobs()
+
+    timer = threading.Timer(max(stop.seconds_left, LEAST_CLOSE_SECONDS), cancel)
+    timer.daemon = True
+    if stop.signal:
+        timer.start()
     try:
-        with _cancelled(spark, at_most) as is_late, translating_errors():
+        with translating_errors():
             batches.close(spark)
     except WatcherError:
         if not is_late.is_set():
@@ -170,24 +177,5 @@ def close_handlers(spark: SparkSession, batches: BatchDelivery) -> None:
         )
     except (Py4JError, OSError) as error:
         logger.debug(f"Handlers were not closed: {error}")
-
-
-@contextlib.contextmanager
-def _cancelled(spark: SparkSession, seconds: float | None) -> Iterator[threading.Event]:
-    """Cancels Spark's work within the block after so many seconds, and sets the event."""
-    is_over, is_late = threading.Event(), threading.Event()
-
-    def cancel() -> None:
-        if is_over.wait(seconds):
-            return
-        is_late.set()
-        while not is_over.wait(_CANCEL_AGAIN_SECONDS):  # work may begin after the first call
-            with contextlib.suppress(Py4JError, OSError):
-                spark.sparkContext.cancelAllJobs()
-
-    if seconds is not None:
-        threading.Thread(target=cancel, daemon=True).start()
-    try:
-        yield is_late
     finally:
-        is_over.set()
+        timer.cancel()
