@@ -177,6 +177,21 @@ def test_killed_at_any_moment_it_holds_each_version_once(
 
 
 @pytest.mark.proof
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_others_rewrite_its_files_while_it_merges(kind: str, tmp_path: Path) -> None:
+    """Delta's OPTIMIZE, Iceberg's rewrite_data_files: a conflict is retried, nothing lost."""
+    lake = a_lake(kind, tmp_path)
+    with Simulator(table="orders", shards=2) as sim:
+        with Shop(sim, 9) as shop, lake.mirror(sim.environment, "--every", "1s") as job:
+            job.wait_for(lake.has_begun(3))
+            assert int(lake.output("tests.support.lakes", "rewrite", *lake.words)) > 0
+            job.wait_for(lake.has_begun(2))
+            assert job.end() == 0, job.said()
+        lake.run(sim.environment)
+    assert current(lake) == shop.now
+
+
+@pytest.mark.proof
 def test_the_page_s_own_session_merges(tmp_path: Path) -> None:
     lake = a_lake("delta", tmp_path)
     with Simulator(table="orders", shards=2) as sim:

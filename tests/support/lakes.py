@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -138,7 +139,7 @@ class Lake:
 
             found: list[dict[str, Any]] = DeltaTable(self.target).to_pyarrow_table().to_pylist()
             return found
-        out = self.output("tests.support.lakes", *self.words)
+        out = self.output("tests.support.lakes", "rows", *self.words)
         return [json.loads(line, parse_float=Decimal) for line in out.splitlines()]
 
     def output(self, *words: str, **environment: str) -> str:
@@ -172,5 +173,26 @@ def print_rows(words: list[str]) -> None:
     spark.stop()
 
 
+def rewrite(words: list[str]) -> None:
+    """Make larger files of a table's small ones, eight times beside its writer.
+
+    Prints how often that was done: the others met the writer's commits.
+    """
+    spark, to = session_of(words), words[words.index("--to") + 1]
+    sql = f"OPTIMIZE delta.`{to}`"
+    if "iceberg" in words:
+        sql = (
+            "CALL lake.system.rewrite_data_files(table => 'shop.orders', "
+            "options => map('rewrite-all', 'true'))"
+        )
+    done = 0
+    for _ in range(8):
+        with contextlib.suppress(Exception):
+            spark.sql(sql).collect()
+            done += 1
+    print(done)
+    spark.stop()
+
+
 if __name__ == "__main__":
-    print_rows(sys.argv[1:])
+    {"rows": print_rows, "rewrite": rewrite}[sys.argv[1]](sys.argv[2:])
