@@ -25,22 +25,7 @@ try:
     )
 except ImportError:  # 4.0 and 4.1
     HAS_ADMISSION_CONTROL = False
-
-    class ReadLimit:  # type: ignore[no-redef]
-        """As Spark 4.2 has it."""
-
-    class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
-        """As Spark 4.2 has it."""
-
-    class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
-        """As Spark 4.2 has it."""
-
-        def __init__(self, max_rows: int) -> None:
-            self.max_rows = max_rows
-
-    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """As Spark 4.2 has it."""
-
+    ReadAllAvailable = ReadLimit = ReadMaxRows = SupportsTriggerAvailableNow = object  # type: ignore[assignment,misc]
 else:
     HAS_ADMISSION_CONTROL = True
     """True where Spark tells a source where a micro-batch begins, and its row limit."""

@@ -17,7 +17,7 @@ from watcher.records.wire import WireChange, WireRecord
 from watcher.spark import compat, options
 from watcher.spark.columns import ArrowEncoder, columns, ddl, key_of_item, without
 from watcher.spark.options import SourceOptions
-from watcher.time_machine.exports import DataFile, Export, ExportLine
+from watcher.time_machine.exports import Export, ExportLine
 
 _ROWS: Final = 1_000
 _SOURCE: Final = "aws:dynamodb"
@@ -25,13 +25,6 @@ _STREAM_OPTIONS: Final = (
     *("stream", "startingposition", "endingposition", "maxrecordspertrigger"),
     *("wirerecords", "failondataloss", "items", "segments", "readlimit"),
 )
-
-
-class FilePartition(InputPartition):
-    """A file of the export, which one task reads."""
-
-    def __init__(self, file: DataFile) -> None:
-        self.file = file
 
 
 class ExportReader(DataSourceReader):
@@ -48,14 +41,13 @@ class ExportReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Returns the files that the manifest names and that are not empty."""
-        return [FilePartition(file) for file in self._export().files if file.items]
+        return [InputPartition(file) for file in self._export().files if file.items]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields a file's rows; an item of a full export has no event name and no number."""
-        assert isinstance(partition, FilePartition)
         export = self._export()
         encoder = ArrowEncoder(self._options, self._arrow)
-        lines = export.lines_of(partition.file)
+        lines = export.lines_of(partition.value)
         while some := list(islice(lines, _ROWS)):
             records = [self._record(export, line) for line in some]
             batch = encoder.encode_records(records, "", self._keys)

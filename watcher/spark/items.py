@@ -26,30 +26,6 @@ _PARTS_MAX: Final = 10_000
 _SOURCE: Final = "aws:dynamodb"
 
 
-class SegmentPartition(InputPartition):
-    """A segment of the scan, which one task reads."""
-
-    def __init__(
-        self,
-        *,
-        arn: str,
-        table: str,
-        keys: list[str],
-        began: datetime,
-        segment: int,
-        segments: int,
-    ) -> None:
-        self.arn = arn
-        self.table = table
-        """The name by which calls reach it."""
-        self.keys = keys
-        """The names of the key's attributes, the partition key's first."""
-        self.began = began
-        """The time before the scan: each item is as of then, or later."""
-        self.segment = segment
-        self.segments = segments
-
-
 class ItemsReader(DataSourceReader):
     """The batch read of a table's items, each by a consistent read."""
 
@@ -59,7 +35,7 @@ class ItemsReader(DataSourceReader):
         self._parallelism = parallelism
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Returns the segments."""
+        """Returns the segments of the scan; each item is as of its beginning, or later."""
         options, began = self._options, datetime.now(UTC)
         service, arn = connect(options.stream, options.connection)
         table = open_table(service.table(arn), options.connection)
@@ -67,34 +43,30 @@ class ItemsReader(DataSourceReader):
         count = options.segments or max(2 * self._parallelism, large)
         keys = list(table.description.types)
         return [
-            SegmentPartition(
-                arn=arn, table=table.name, keys=keys, began=began, segment=segment, segments=count
-            )
+            InputPartition((arn, table.name, keys, began, segment, count))
             for segment in range(count)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields a segment's rows; an item has no sequence number."""
-        assert isinstance(partition, SegmentPartition)
-        options, region = self._options, region_in(partition.arn)
+        arn, table, keys, began, segment, count = partition.value
+        options, region = self._options, region_in(arn)
         connection = options.connection
         if connection.region is None:
             connection = msgspec.structs.replace(connection, region=region)
-        at_once = min(self._parallelism, partition.segments)
+        at_once = min(self._parallelism, count)
         pace = ReadPace(options.read_limit and options.read_limit / at_once)
-        scan = for_task(connection).scan(
-            partition.table, partition.segment, partition.segments, on_units=pace.on_units
-        )
-        time = partition.began.timestamp()
+        scan = for_task(connection).scan(table, segment, count, on_units=pace.on_units)
+        time = began.timestamp()
         for items in filter(None, scan):
             records = [
                 WireRecord(
-                    WireChange("", time, key_of_item(item, partition.keys), item),
+                    WireChange("", time, key_of_item(item, keys), item),
                     eventName=SNAPSHOT,
                     awsRegion=region,
                     eventSource=_SOURCE,
                 )
                 for item in items
             ]
-            batch = self._encoder.encode_records(records, "", partition.keys)
+            batch = self._encoder.encode_records(records, "", keys)
             yield without(batch, "sequence_number", "shard_id")

@@ -29,8 +29,6 @@ from watcher.spark.error_mapping import one_line
 LEAST = 17
 # On a busy machine.
 _VERSION_SECONDS: Final = 20.0
-# A JVM that does not end, as Spark starts, is then killed.
-_END_SECONDS: Final = 5.0
 # For the rest of an ended JVM's output.
 _OUTPUT_SECONDS: Final = 5.0
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
@@ -233,13 +231,8 @@ def end() -> None:
 
 def _end(process: subprocess.Popen[bytes] | None) -> None:
     """Ends a JVM, which never hears of Ctrl-C, with its temporary files."""
-    if process is None:
-        return
-    process.terminate()
-    try:
-        process.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
+    if process is not None:
+        process.terminate()
 
 
 def silence() -> None:

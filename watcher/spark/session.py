@@ -146,21 +146,19 @@ def _setting(text: str) -> tuple[str, str]:
 
 def _refuse_connect(master: str | None, conf: dict[str, str]) -> None:
     """Raises UsageError where Spark Connect is asked for, in any of Spark's ways."""
-    api = "spark.api.mode"
+    name = "spark.api.mode"
     asked = {
         "--master": (master or "").startswith("sc://"),
         "--conf spark.remote": "spark.remote" in conf,
-        f"--conf {api}": conf.get(api, "").lower() == "connect",
+        f"--conf {name}": conf.get(name) == "connect",
         "SPARK_REMOTE": bool(os.environ.get("SPARK_REMOTE")),
-        "SPARK_API_MODE": os.environ.get("SPARK_API_MODE", "").lower() == "connect",
+        "SPARK_API_MODE": os.environ.get("SPARK_API_MODE") == "connect",
     }
-    for name, is_asked in asked.items():
-        if is_asked:  # its value may hold a token
-            raise UsageError(
-                f"{name} asks for Spark Connect, and the jobs start a Spark of their own, whose "
-                "JVM they manage: leave it out, or use the source there: "
-                "watcher.spark.register(spark), then format('dynamodb_streams')"
-            )
+    if found := [option for option, is_asked in asked.items() if is_asked]:  # not its token
+        raise UsageError(
+            f"{found[0]} asks for Spark Connect, and the jobs start a Spark of their own: leave it "
+            "out, or use the source there: watcher.spark.register(spark)"
+        )
 
 
 def stop(spark: SparkSession) -> None:

@@ -58,7 +58,7 @@ class Spark40Reader(StreamReader):
         return self._end
 
     def _next(self, start: OffsetJson) -> OffsetJson:
-        return super().latestOffset(start, self.getDefaultReadLimit())
+        return self._latest(start, self._options.max_records)
 
     def _first(self, start: OffsetJson) -> OffsetJson:
         """Returns the end of a process's first micro-batch: all that comes until nothing more does.

@@ -103,13 +103,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:
         """Returns the end of the next micro-batch."""
+        return self._latest(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+
+    def _latest(self, start: OffsetJson, most: int | None) -> OffsetJson:
         if self._options.stop_file is not None and os.path.exists(self._options.stop_file):
             return start
         begin = offsets.from_json(start)
         if begin is None:
             return offsets.to_json(self._planner.initial_offset(), self._images)
         self._refuse_other_images(begin)
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         end = self._planner_of(begin.stream).latest(begin, most)
         return start if end is begin else offsets.to_json(end, self._images)
 

@@ -18,7 +18,7 @@ from watcher.records.redaction import redaction_text
 from watcher.shutdown import Shutdown
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
-from watcher.spark.jobs.run import JobTotals, changes, new_stop_file, run, triggered
+from watcher.spark.jobs.run import JobTotals, changes, new_stop_file, run, trigger
 from watcher.spark.jobs.settings import HERE
 
 logger = logging.getLogger("watcher")
@@ -63,7 +63,7 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
     stop_file, folder = new_stop_file(), ArchiveFolder(spark, to)
     place = checkpoint or folder.checkpoint
     records = changes(
-        spark,
+        spark.readStream,
         stream,
         connection,
         startingPosition=start,
@@ -79,7 +79,7 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
         folder.refuse_other(place)
         writer = rows.writeStream.foreachBatch(folder.append)
         writer = writer.option("checkpointLocation", place)
-        writer = triggered(writer, once=once, every=every, default="10s")
+        writer = writer.trigger(**trigger(once=once, every=every, default="10s"))
         logger.info(f"Archiving {stream} to {to}")
         stop = Shutdown(stop_timeout)
         return run(writer.start, "archived", stop=stop, stop_file=stop_file, once=once)

@@ -29,7 +29,7 @@ from watcher.records.redaction import redaction_text
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.archive import ArchiveFolder
-from watcher.spark.jobs.run import all_changes
+from watcher.spark.jobs.run import changes
 from watcher.spark.jobs.settings import HERE
 from watcher.streams.lineage import RETENTION
 from watcher.streams.start_times import parse_start
@@ -82,8 +82,8 @@ def query(
             archived = _between(_archive(spark, name), start, until)
             frame = archived if frame is None else _with_new(frame, archived)
         for name in streams:
-            changes = all_changes(
-                spark,
+            found = changes(
+                spark.read,
                 name,
                 connection,
                 startingPosition=start,
@@ -94,7 +94,7 @@ def query(
             )
             if frame is not None:
                 _warn_of_gap(frame, name, connection)
-            frame = changes if frame is None else _with_new(frame, changes)
+            frame = found if frame is None else _with_new(frame, found)
         assert frame is not None
         for name in {"changes", *re.findall(r"^[\w-]+$", table_name(names[-1]))}:
             frame.createOrReplaceTempView(f"`{name}`")

@@ -25,11 +25,10 @@ from watcher.shutdown import Shutdown
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import (
     JobTotals,
-    all_changes,
     changes,
     new_stop_file,
     run,
-    triggered,
+    trigger,
 )
 from watcher.spark.jobs.settings import HERE, refuse_speculation
 
@@ -83,7 +82,7 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
     stop_file = new_stop_file()
     options = {"imageFormat": "dynamodb-json", "columns": _COLUMNS}
     frame = changes(
-        spark,
+        spark.readStream,
         arn,
         connection,
         startingPosition=(listing.time - CLOCKS_APART).isoformat(),
@@ -97,14 +96,14 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
 
     def write(rows: DataFrame, number: int) -> None:
         if number == 0:
-            items = all_changes(spark, arn, connection, items=True, **options)
+            items = changes(spark.read, arn, connection, items=True, **options)
             count = sum(row.written for row in items.mapInArrow(apply, "written long").collect())
             logger.info(f"Copied {count} items of {listing.table} to {to}")
         rows.mapInArrow(apply, "written long").collect()
 
     writer = frame.writeStream.foreachBatch(write)
     writer = writer.option("checkpointLocation", f"{place}/changes")
-    start = triggered(writer, once=once, every=every).start
+    start = writer.trigger(**trigger(once=once, every=every)).start
     return run(start, "applied", stop=Shutdown(stop_timeout), stop_file=stop_file, once=once)
 
 

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError, WatcherError, blame
@@ -38,6 +38,7 @@ _LATEST_OFFSET_SECONDS: Final = 1.0
 # The delay between two lines of progress.
 _PROGRESS_SECONDS: Final = 5.0
 _GETTING_OFFSETS = "Getting offsets from "
+_Reader: TypeAlias = DataFrameReader | DataStreamReader
 
 
 class JobTotals(msgspec.Struct):
@@ -54,25 +55,9 @@ class JobTotals(msgspec.Struct):
 
 
 def changes(
-    spark: SparkSession, stream: str, connection: AwsConfig, **options: str | int | bool | None
+    reader: _Reader, stream: str, connection: AwsConfig, **options: str | int | bool | None
 ) -> DataFrame:
-    """Returns the stream's changes as a streaming DataFrame; None leaves an option out."""
-    return _loaded(spark.readStream, stream, connection, options)
-
-
-def all_changes(
-    spark: SparkSession, stream: str, connection: AwsConfig, **options: str | int | bool | None
-) -> DataFrame:
-    """Returns everything in retention as a DataFrame."""
-    return _loaded(spark.read, stream, connection, options)
-
-
-def _loaded(
-    reader: DataFrameReader | DataStreamReader,
-    stream: str,
-    connection: AwsConfig,
-    options: dict[str, str | int | bool | None],
-) -> DataFrame:
+    """Returns the stream's changes, by `spark.read` or `readStream`; None leaves an option out."""
     named = {
         "stream": stream,
         "region": connection.region,
@@ -89,22 +74,17 @@ def _loaded(
         return reader.format("dynamodb_streams").options(**given).load()
 
 
-def triggered(
-    writer: DataStreamWriter, *, once: bool, every: str | None, default: str | None = None
-) -> DataStreamWriter:
-    """Returns a writer that runs once, at an interval, or else whenever there are records."""
-    found = trigger(once=once, every=every, default=default)
-    return writer.trigger(**found) if found else writer
-
-
 def trigger(*, once: bool, every: str | None, default: str | None = None) -> dict[str, Any]:
-    """Returns the trigger of `triggered`, in Spark's words. Raises UsageError."""
+    """Returns a trigger, in Spark's words: once, at an interval, or whenever there are records.
+
+    Raises UsageError.
+    """
     if once and every:
         raise UsageError("--no-follow and --every can't be combined")
     if once:
         return {"availableNow": True}
     every = every or default
-    return {"processingTime": interval(every, "every")} if every else {}
+    return {"processingTime": interval(every, "every") if every else "0 seconds"}
 
 
 def interval(text: str, option: str) -> str:

@@ -27,7 +27,7 @@ from watcher.shutdown import STOP_SECONDS, Shutdown
 from watcher.spark import handler_tasks
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.handler_tasks import HandlersTask
-from watcher.spark.jobs.run import JobTotals, changes, new_stop_file, run, triggered
+from watcher.spark.jobs.run import JobTotals, changes, new_stop_file, run, trigger
 from watcher.spark.jobs.settings import HERE, refuse_speculation
 
 logger = logging.getLogger("watcher")
@@ -79,7 +79,7 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
         # Spark needs one in any case; without the user's it is for this run only.
         location = checkpoint or Path(folder).as_uri()
         records = changes(
-            spark,
+            spark.readStream,
             stream,
             connection,
             startingPosition=start,
@@ -91,7 +91,7 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
         )
         writer = records.writeStream.foreachBatch(batches.deliver)
         writer = writer.option("checkpointLocation", location)
-        writer = triggered(writer, once=once, every=None)
+        writer = writer.trigger(**trigger(once=once, every=None))
         try:
             totals = run(writer.start, "delivered", stop=stop, stop_file=stop_file, once=once)
         except WatcherError:
