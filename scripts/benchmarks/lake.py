@@ -68,7 +68,7 @@ class _Mirror:
         self._rows = rows
         self._number = 0
         self._columns = MirrorColumns({"pk": "S"}, pa.schema([]), rows.own)
-        self._columns.grow(self._columns.new([self._item(0)]))
+        self._columns.grow({"status": "S", "total": "N", "v": "N"})
         self._table = MirrorTable(str(self._folder))
         self._state = MirrorState(
             stream="arn",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -107,10 +107,11 @@ class MirrorColumns:
                 )
             self._add(field)
 
-    def new(self, items: Iterable[WireItem]) -> dict[str, str]:
-        """Returns the attributes that may get a column and have none, each with a type."""
+    def lacking(self, rescued: pa.Array) -> dict[str, str]:
+        """Returns the attributes of rescued ones that may get a column, each with a type."""
         found: dict[str, str] = {}
-        for item in items:
+        for text in filter(None, rescued.to_pylist()):
+            item = item_of(text.encode())
             for name, value in item.items():
                 if name not in self._fields and name not in found and self._may_be_column(name):
                     ((kind, _),) = value.items()

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Final, NamedTuple, TypeAlias
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -28,7 +28,7 @@ from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.declared import Opt
 from watcher.errors import StreamGoneError, UsageError, blame
-from watcher.mirror.columns import MirrorColumns, given_columns, item_of, redacted_types
+from watcher.mirror.columns import RESCUED, MirrorColumns, given_columns, item_of, redacted_types
 from watcher.mirror.table import MirrorState, MirrorTable
 from watcher.mirror.versions import (
     EveryVersion,
@@ -193,10 +193,9 @@ class MirrorJob:
             self._mirror.create(self._whole_schema, self._state())
         while not (stopped() or self._copied.done):
             items, copied = self._next_items(self._copied)
-            self._columns.grow(self._columns.new(items))
-            self._mirror.grow(self._columns.schema)
+            made = self._made(partial(self._rows.items, self._columns, items))
             self._copied = copied
-            self._mirror.append(self._rows.items(self._columns, items), self._state())
+            self._mirror.append(made, self._state())
             self.items += len(items)
             logger.info(f"copied: {copied.items} items")
             if copied.done:
@@ -268,15 +267,22 @@ class MirrorJob:
 
     def _apply(self, changes: list[ItemChange]) -> None:
         if changes:
-            rows, columns = self._rows, self._columns
-            columns.grow(columns.new(rows.images(changes)))
-            self._mirror.grow(columns.schema)
-            self._mirror.merge(rows.changes(columns, changes), rows, columns.keys, self._state())
+            made = self._made(partial(self._rows.changes, self._columns, changes))
+            self._mirror.merge(made, self._rows, self._columns.keys, self._state())
         else:
             self._mirror.append(self._mirror.schema.empty_table(), self._state())
         self._committed_at = self._clock.monotonic()
         self.changes += len(changes)
         self._mirror.tidy()
+
+    def _made(self, make: Callable[[], pa.Table]) -> pa.Table:
+        """Returns rows; by then there are columns for all their attributes."""
+        made = make()
+        if new := self._columns.lacking(made[RESCUED]):
+            self._columns.grow(new)
+            self._mirror.grow(self._columns.schema)
+            made = make()
+        return made
 
     def _state(self) -> MirrorState:
         """Returns the state behind all that is copied and applied."""
@@ -308,37 +314,30 @@ class MirrorTotals(NamedTuple):
     """The signal that ended the run; 0 for none."""
 
 
-To: TypeAlias = Annotated[str, Opt("the Delta table's folder, or s3://BUCKET/FOLDER", "PATH")]
-History: TypeAlias = Annotated[
-    bool, Opt("keep a row for every version of an item, with the time it was valid")
-]
-Columns: TypeAlias = Annotated[
-    str | None,
-    Opt(
-        "types of columns: 'total decimal(12,2), placed timestamp'; values set the others",
-        "COLUMNS",
-    ),
-]
-Once: TypeAlias = Annotated[
-    bool,
-    Opt(
-        "end when everything up to now is done",
-        name="--no-follow",
-        alias="--once",
-        negative="--follow",
-    ),
-]
-Every: TypeAlias = Annotated[str, Opt("the interval between commits: 1s, 1m; default 10s", "TIME")]
-
-
 def mirror(
     stream: str,
     *,
-    to: To,
-    history: History = False,
-    columns: Columns = None,
-    once: Once = False,
-    every: Every = "10s",
+    to: Annotated[str, Opt("the Delta table's folder, or s3://BUCKET/FOLDER", "PATH")],
+    history: Annotated[
+        bool, Opt("keep a row for every version of an item, with the time it was valid")
+    ] = False,
+    columns: Annotated[
+        str | None,
+        Opt(
+            "types of columns: 'total decimal(12,2), placed timestamp'; values set the others",
+            "COLUMNS",
+        ),
+    ] = None,
+    once: Annotated[
+        bool,
+        Opt(
+            "end when everything up to now is done",
+            name="--no-follow",
+            alias="--once",
+            negative="--follow",
+        ),
+    ] = False,
+    every: Annotated[str, Opt("the interval between commits: 1s, 1m; default 10s", "TIME")] = "10s",
     redact: Sequence[str] | None = None,
     connection: AwsConfig = _HERE,
 ) -> MirrorTotals:

@@ -6,7 +6,7 @@ A MERGE that is done again, as after a kill, changes nothing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import ClassVar, Final, Literal, NamedTuple
 
@@ -51,19 +51,27 @@ class ItemChange(NamedTuple):
 def change_of(record: Record) -> ItemChange:
     """Returns a record as a change. Raises StreamError for one without what a mirror needs."""
     wire = record.wire.dynamodb
-    new, old = (bytes(image) for image in (wire.NewImage, wire.OldImage))
-    if record.created_at is None or (record.event_name != "REMOVE" and not new):
-        raise StreamError(f"a {record.event_name} has no new image or no time")
     keys: WireItem = {**key_of(wire.Keys)}
-    return ItemChange(
-        msgspec.json.encode(keys, order="sorted").decode(),
-        record.created_at,
-        record.sequence_number.zfill(len(COPIED)),
-        record.event_name,
-        keys,
-        item_of(new) if new else None,
-        item_of(old) if old else None,
-    )
+    text = msgspec.json.encode(keys, order="sorted").decode()
+    number = record.sequence_number.zfill(len(COPIED))
+    new, old = bytes(wire.NewImage), bytes(wire.OldImage)
+    return made_change(text, record.event_name, keys, new, old, number, record.created_at)
+
+
+def made_change(
+    key: str,
+    kind: str,
+    keys: WireItem,
+    new: bytes,
+    old: bytes,
+    number: str,
+    at: datetime | None,
+) -> ItemChange:
+    """Returns a change; an image may be empty. Raises StreamError."""
+    if at is None or (kind != "REMOVE" and not new):
+        raise StreamError(f"a {kind} has no new image or no time")
+    images = (item_of(image) if image else None for image in (new, old))
+    return ItemChange(key, at, number, kind, keys, *images)
 
 
 def refuse_view(view_type: str, *, history: bool) -> None:
@@ -102,10 +110,6 @@ class Rows(ABC):
         return pa.table({**columns.rows(items), **nulls, **copied})
 
     @abstractmethod
-    def images(self, changes: Iterable[ItemChange]) -> Iterator[WireItem]:
-        """Yields the items whose attributes need columns."""
-
-    @abstractmethod
     def changes(self, columns: MirrorColumns, changes: Sequence[ItemChange]) -> pa.Table:
         """Returns the rows to merge: of all changes of some items, each item's in their order."""
 
@@ -124,10 +128,6 @@ class LastVersion(Rows):
     own = (pa.field(NUMBER, pa.string()), pa.field(AT, _TIME))
     flags = (pa.field(_GONE, pa.bool_()),)
     last_only = True
-
-    def images(self, changes: Iterable[ItemChange]) -> Iterator[WireItem]:
-        """Yields the new images."""
-        return (change.new for change in changes if change.new is not None)
 
     def changes(self, columns: MirrorColumns, changes: Sequence[ItemChange]) -> pa.Table:
         """Returns a row for each item's last change."""
@@ -167,11 +167,6 @@ class EveryVersion(Rows):
         pa.field(_KNOWN, pa.bool_()),
     )
     last_only = False
-
-    def images(self, changes: Iterable[ItemChange]) -> Iterator[WireItem]:
-        """Yields all images."""
-        for change in changes:
-            yield from (item for item in (change.old, change.new) if item is not None)
 
     def changes(self, columns: MirrorColumns, changes: Sequence[ItemChange]) -> pa.Table:
         """Returns a row for each version, and for each item one that ends the version before."""

@@ -250,8 +250,7 @@ def _made(
 ) -> Iterator[pa.RecordBatch]:
     """Yields made rows, on an executor; the first of a table names what has no column."""
     for table in make(columns, batches):
-        rescued = filter(None, table[RESCUED].to_pylist())
-        new = columns.new(item_of(text.encode()) for text in rescued)
+        new = columns.lacking(table[RESCUED])
         text = msgspec.json.encode(new, order="sorted").decode() if new else None
         news = pa.array([text, *[None] * (len(table) - 1)], pa.string())
         yield from table.append_column(NEW, news).select(names).combine_chunks().to_batches()

@@ -21,7 +21,14 @@ from watcher.aws.retry import first_listing
 from watcher.aws.tables import Description
 from watcher.errors import StreamError, UsageError
 from watcher.mirror.columns import MirrorColumns, given_columns, item_of, redacted_types
-from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, Rows, refuse_view
+from watcher.mirror.versions import (
+    EveryVersion,
+    ItemChange,
+    LastVersion,
+    Rows,
+    made_change,
+    refuse_view,
+)
 from watcher.records.diff import key_of
 from watcher.records.redaction import redaction, redaction_text
 from watcher.spark.error_mapping import translating_errors
@@ -262,8 +269,6 @@ def _lists(batch: pa.RecordBatch) -> list[list[Any]]:
 
 
 def _change(row: Sequence[Any]) -> ItemChange:
-    keys, kind, *images, number, at = row
-    new, old = (None if image is None else item_of(image.encode()) for image in images)
-    if at is None or (kind != "REMOVE" and new is None):
-        raise StreamError(f"a {kind} has no new image or no time")
-    return ItemChange(keys, at, number, kind, {**key_of(keys.encode())}, new, old)
+    keys, kind, new, old, number, at = row
+    new, old = ((image or "").encode() for image in (new, old))
+    return made_change(keys, kind, {**key_of(keys.encode())}, new, old, number, at)
