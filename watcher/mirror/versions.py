@@ -55,13 +55,15 @@ def change_of(record: Record) -> ItemChange:
     text = msgspec.json.encode(keys, order="sorted").decode()
     number = record.sequence_number.zfill(len(COPIED))
     new, old = bytes(wire.NewImage), bytes(wire.OldImage)
-    return made_change(text, record.event_name, keys, new, old, number, record.created_at)
+    at = record.created_at
+    return made_change(text, record.event_name, keys, new=new, old=old, number=number, at=at)
 
 
 def made_change(
     key: str,
     kind: str,
     keys: WireItem,
+    *,
     new: bytes,
     old: bytes,
     number: str,

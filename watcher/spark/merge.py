@@ -147,7 +147,8 @@ def merge_into(  # noqa: PLR0913 (as the command's options)
         reader = spark.read.format("dynamodb_streams").options(**source, items="true")
         if baseline is not None:
             reader = spark.read.format("dynamodb_export").options(**shared, path=baseline)
-        _copy(reader.load().select("new_image"), table, rows, wanted, found, state, begins)
+        items = reader.load().select("new_image")
+        _copy(items, table, rows, wanted, found=found, state=state, begins=begins)
         start = begins.isoformat()
     place = checkpoint or f"{table.location().rstrip('/')}/_checkpoint"
     place = f"{place.rstrip('/')}/{start[:19].replace(':', '')}"
@@ -217,6 +218,7 @@ def _copy(
     table: LakeTable,
     rows: Rows,
     columns: MirrorColumns,
+    *,
     found: Mapping[str, str],
     state: Mapping[str, str],
     begins: datetime,
@@ -271,4 +273,5 @@ def _lists(batch: pa.RecordBatch) -> list[list[Any]]:
 def _change(row: Sequence[Any]) -> ItemChange:
     keys, kind, new, old, number, at = row
     new, old = ((image or "").encode() for image in (new, old))
-    return made_change(keys, kind, {**key_of(keys.encode())}, new, old, number, at)
+    key = {**key_of(keys.encode())}
+    return made_change(keys, kind, key, new=new, old=old, number=number, at=at)
