@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from subprocess import DEVNULL, Popen
 
@@ -13,9 +12,15 @@ import polars
 import pytest
 
 from tests.ledger.ledger import Ledger
+from tests.support.eventually import eventually
 from watcher.cli import main
 
 pytestmark = pytest.mark.proof
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture
@@ -35,13 +40,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
                 aws_access_key_id="here",
                 aws_secret_access_key="here",
             )
-            until = time.monotonic() + 60
-            while time.monotonic() < until:
-                try:
-                    socket.create_connection(("127.0.0.1", port)).close()
-                    break
-                except OSError:
-                    time.sleep(0.05)
+            eventually(lambda: answers(port))
             client.create_bucket(Bucket="lake")
             client.close()
             yield endpoint

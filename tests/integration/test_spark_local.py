@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +20,7 @@ from tests.spark.conftest import PATIENCE, WHOLE
 from tests.spark.conftest import command as command
 from tests.spark.conftest import spark as spark
 from tests.support.dynamodb_local import SCRIPT, DynamoDBLocal
+from tests.support.eventually import eventually
 from tests.support.program import run
 from watcher.aws.config import AwsConfig
 
@@ -95,12 +95,15 @@ def start(server: DynamoDBLocal, *arguments: str) -> subprocess.Popen[str]:
 
 
 def wait_for(job: subprocess.Popen[str], condition: Any) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        if job.poll() is not None or time.monotonic() > deadline:
-            job.kill()
-            raise AssertionError(f"ended, or not in {PATIENCE:.0f} s: {job.communicate()[1]}")
-        time.sleep(0.2)  # a look may read a whole folder
+    def told() -> str:
+        job.kill()
+        return f"ended, or not in {PATIENCE:.0f} s: {job.communicate()[1]}"
+
+    def holds() -> bool:
+        assert job.poll() is None, told()
+        return bool(condition())
+
+    eventually(holds, told=told, seconds=PATIENCE)
 
 
 def enable_again(server: DynamoDBLocal, table: str) -> None:

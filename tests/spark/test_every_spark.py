@@ -6,8 +6,7 @@ import contextlib
 import os
 import re
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from pyspark.errors import PySparkException
 from tests.simulator import Simulator
 from tests.spark import every_use
 from tests.spark.conftest import PATIENCE, options
+from tests.support.eventually import eventually
 from tests.support.processes import children
 from watcher.spark import compat, register
 
@@ -59,13 +59,6 @@ class Lake:
         return self.numbers() == sorted(each.sequence_number for each in self._sim.records)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"not in {PATIENCE:.0f} s"
-        time.sleep(0.2)
-
-
 def test_batches_and_streams_bring_every_change_once(
     spark: Any, sim: Simulator, tmp_path: Path
 ) -> None:
@@ -85,7 +78,7 @@ def test_batches_and_streams_bring_every_change_once(
     sim.rotate("all")
     sim.bulk(300, keys=20)
     query = lake.start(maxRecordsPerTrigger="100")
-    until(lake.is_whole)
+    eventually(lake.is_whole, seconds=PATIENCE)
     query.stop()
     assert max(each["numInputRows"] for each in query.recentProgress) <= 100
 
@@ -128,7 +121,7 @@ def test_a_planner_that_is_killed_is_the_cause_as_the_docs_have_it(
     others = planners(jvm)
     lake = Lake(spark, sim, tmp_path)
     query = lake.start()
-    until(lambda: any(each["numInputRows"] for each in query.recentProgress))
+    eventually(lambda: any(each["numInputRows"] for each in query.recentProgress), seconds=PATIENCE)
     (planner,) = planners(jvm) - others
     os.kill(planner, signal.SIGKILL)
     page = (Path(__file__).parents[2] / "docs/spark.md").read_text()

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tests.spark import home
 from tests.spark.conftest import PATIENCE
 from tests.support.dynamodb_local import MissingPart
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,10 +53,12 @@ class Job:
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         """Wait until it holds."""
-        until = time.monotonic() + PATIENCE
-        while not condition():
-            assert self.process.poll() is None and time.monotonic() < until, self.said()
-            time.sleep(0.2)
+
+        def holds() -> bool:
+            assert self.process.poll() is None, self.said()
+            return condition()
+
+        eventually(holds, told=self.said, seconds=PATIENCE)
 
     def wait_for_status(self, text: str) -> None:
         """Wait until it has written this to stderr."""

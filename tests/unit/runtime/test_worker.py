@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.simulator import Simulator
-from tests.support.eventually import PATIENCE
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.wire import shard_key
 from watcher.aws import deadline
 from watcher.aws.arns import place_of
@@ -193,9 +193,7 @@ def test_the_manager_sees_what_a_worker_has_counted_even_when_it_was_killed(
     workers.append(worker)
     counters, process = worker.read(), worker.process
     said(queue, Page)
-    end = time.monotonic() + PATIENCE
-    while counters.tip is None and time.monotonic() < end:
-        time.sleep(0.02)
+    eventually(lambda: counters.tip is not None)
     process.kill()
     process.join()
     assert counters.tip is not None and counters.tip[1] == counters.records_read == 30
@@ -223,14 +221,6 @@ def test_shards_share_a_process_and_a_hanging_one_holds_no_other(
             assert isinstance(received[0], ShardKey)
             heard.add(received[0].shard_id)
     assert heard == {shard.id for shard in simulator.shards[7:]}
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what no event tells: a thread's end."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 class QuickShard:
@@ -270,7 +260,7 @@ class Threads:
 
     def all_read(self, *, more: int) -> None:
         wanted = [shard.reads + more for shard in self.shards]
-        until(
+        eventually(
             lambda: all(
                 shard.reads >= count for shard, count in zip(self.shards, wanted, strict=True)
             )
@@ -278,7 +268,7 @@ class Threads:
 
     def end(self) -> None:
         self.threads.close()
-        until(lambda: self.count == 0)
+        eventually(lambda: self.count == 0)
         self.queue.close()
         assert not self.failures
 
@@ -317,14 +307,14 @@ def test_another_thread_reads_the_shards_that_a_slow_read_delays(
     slow, *others = threads.shards
     slow.may_read.clear()
     threads.start()
-    until(lambda: slow.reads == 1)
+    eventually(lambda: slow.reads == 1)
     wanted = [shard.reads + 20 for shard in others]
 
     def have_read() -> bool:
         threads.threads.check()  # as the worker's main thread does every quarter of a second
         return all(shard.reads >= count for shard, count in zip(others, wanted, strict=True))
 
-    until(have_read)
+    eventually(have_read)
     slow.may_read.set()
 
 
@@ -333,11 +323,11 @@ def test_threads_of_a_busy_moment_end_after_it(make_threads: Callable[..., Threa
     for shard in threads.shards:
         shard.may_read.clear()
     threads.start()
-    until(lambda: threads.count == 4)
+    eventually(lambda: threads.count == 4)
     for shard in threads.shards:
         shard.delay = shard.least_delay = PATIENCE
         shard.may_read.set()
-    until(lambda: threads.count == 1)
+    eventually(lambda: threads.count == 1)
 
 
 def test_no_shard_waits_for_a_thread_that_ends_as_its_turn_comes(
@@ -360,6 +350,6 @@ def test_the_main_thread_looks_for_slow_reads_only_while_one_may_be_under_way(
     threads.threads.add(second)
     assert threads.threads.check_in == 0.25
     first.may_read.set()
-    until(lambda: second.reads == 1 and threads.threads.check_in != 0.25)
+    eventually(lambda: second.reads == 1 and threads.threads.check_in != 0.25)
     check_in = threads.threads.check_in
     assert check_in is not None and 0.25 < check_in <= 0.25 + PATIENCE
