@@ -203,7 +203,6 @@ def build_saver(
         store=store,
         tokens=partial(streams.tokens, dispatcher),
         has_pending=lambda: dispatcher.pending_count > 0,
-        delivered=lambda: totals.records,
         heartbeat=heartbeat,
         clock=clock,
     )

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from tests.simulation.processes import PipeSelector, SimulatedWorker
@@ -185,11 +186,10 @@ class Beat:
         self._shared = shared
         self._program = program
         self._life = life
-        self._closed = False
         self._beat()
 
     def _beat(self) -> None:
-        if self._closed or self._life.killed:
+        if self._life.killed:
             return
         seconds = 0.05
         if not self._program.seat.is_paused and not self._shared.is_asked:
@@ -197,8 +197,19 @@ class Beat:
         if seconds:
             self._program.seat.after(max(seconds, 0.05), self._beat)
 
-    def close(self) -> None:
-        self._closed = True
+
+class SeatedLease(Lease):
+    """A lease that is renewed beside its watch, as by its thread."""
+
+    def __init__(self, shared: Any, holder: str, life: SeatedLife, program: Standby) -> None:
+        super().__init__(shared, holder, life)
+        self._begin = partial(Beat, self, shared, program, life)
+
+    def stand_by(self, must_stop: Callable[[], bool]) -> bool:
+        is_held = super().stand_by(must_stop)
+        if is_held:
+            self._begin()
+        return is_held
 
 
 class Standby:
@@ -243,13 +254,7 @@ class Standby:
         settings = WatchOptions(start=TrimHorizon(), poll_max=0.5)
         followed = WatchedStream(arn, settings, service=client, clock=life)
         shared = Shared(self._game.item, self, life)
-        store = Lease(
-            shared,
-            holder,
-            life,
-            # As a thread would.
-            start_renewer=lambda lease: Beat(lease, shared, self, life),  # type: ignore[arg-type, return-value]
-        )
+        store = SeatedLease(shared, holder, life, self)
         queue = MessageQueue(PipeSelector(self.seat, life))  # type: ignore[arg-type]
 
         def take(record: Record) -> None:

@@ -15,12 +15,6 @@ logger = logging.getLogger("watcher")
 
 # The delay between saves: a kill repeats what was delivered since the last one.
 _SAVE_SECONDS = 1.0
-# The number of records after which a save comes earlier, while the budget lasts.
-_SAVE_RECORDS = 1000
-# The share of the time that early saves may take, and the most of it that they may take at once:
-# enough for a short backlog.
-_BUDGET_SHARE = 0.02
-_BUDGET_SECONDS = 0.05
 # The age of unsaved positions at which they are saved before a long wait.
 _WAITING_SECONDS = 0.2
 # The longest time between saves: a checkpoint's age tells which records may be lost.
@@ -31,7 +25,7 @@ class CheckpointSaver:
     """Saves the streams' tokens into the store, if there is one, when that is due.
 
     `tokens` returns them. While it `has_pending` records, which handlers hold back, the positions
-    may move without a further record. `delivered` returns the number of delivered records.
+    may move without a further record.
     """
 
     def __init__(
@@ -40,7 +34,6 @@ class CheckpointSaver:
         store: Store | None,
         tokens: Callable[[], Sequence[Token]],
         has_pending: Callable[[], bool] = lambda: False,
-        delivered: Callable[[], int] = lambda: 0,
         heartbeat: Heartbeat | None = None,
         clock: Clock = CLOCK,
     ) -> None:
@@ -49,17 +42,12 @@ class CheckpointSaver:
         self._store = store
         self._tokens = tokens
         self._has_pending = has_pending
-        self._delivered = delivered
         self._heartbeat = heartbeat or Heartbeat(clock=clock)
         self._clock = clock
         self._has_saved = self._is_dirty = False
         self._saved_at = clock.monotonic()
-        self._saved_records = 0
-        """The number of records that were delivered before the last save."""
         self._duration = 0.0
         """The seconds of the last save; delivery gets at least as many before the next."""
-        self._budget = _BUDGET_SECONDS
-        """The seconds that early saves might take, after the last save."""
 
     def save_first(self) -> None:
         """Saves the start of a stream, before any of its records is delivered.
@@ -80,22 +68,16 @@ class CheckpointSaver:
         self._is_dirty = True
 
     def save_if_due(self) -> None:
-        """Saves once a second; earlier after many records, and seldom in an idle watch."""
+        """Saves once a second, and seldom in an idle watch."""
         store = self._store
         age = self._clock.monotonic() - self._saved_at
         due = max(_SAVE_SECONDS if self._is_dirty else _IDLE_SECONDS, self._duration)
-        if self._is_dirty and self._delivered() - self._saved_records >= _SAVE_RECORDS:
-            due = 0.0 if self._budget_after(age) >= self._duration else due
         if store is not None and store.is_lost:  # the save raises that
             due = 0.0
         elif store is not None and store.trouble and self.error is None:  # the save logs that
             due = max(_SAVE_SECONDS, self._duration)
         if age >= due:
             self.save_now()
-
-    def _budget_after(self, age: float) -> float:
-        """Returns the seconds that an early save may take, `age` seconds after the last save."""
-        return min(_BUDGET_SECONDS, self._budget + _BUDGET_SHARE * age)
 
     def save_before_waiting(self) -> None:
         """Saves unsaved positions before a call that may take long."""
@@ -116,10 +98,7 @@ class CheckpointSaver:
     def save_now(self) -> None:
         """Saves; logs an error such as a full disk, which does not end the watch."""
         self._is_dirty = False
-        began = self._clock.monotonic()
-        budget = self._budget_after(began - self._saved_at)
-        self._saved_at = began
-        self._saved_records = self._delivered()
+        self._saved_at = began = self._clock.monotonic()
         if self._store is None:
             return
         try:
@@ -135,7 +114,6 @@ class CheckpointSaver:
         finally:
             self._saved_at = self._clock.monotonic()
             self._duration = self._saved_at - began
-            self._budget = max(0.0, budget - self._duration)
 
     def _write(self, store: Store) -> None:
         with self._heartbeat.during(Phase.SAVING):

@@ -11,9 +11,6 @@ from watcher.errors import UsageError
 from watcher.stores.protocol import Store
 from watcher.streams.checkpoint_format import Token, encode_all, from_checkpoint
 
-# A token takes some 200 bytes a shard; more than this is not a token.
-_LARGEST_BYTES = 64 * 1024 * 1024
-
 
 class CheckpointFile(Store):
     """A file that always holds whole tokens, even after a power failure.
@@ -25,26 +22,25 @@ class CheckpointFile(Store):
     def __init__(self, path: str | Path) -> None:
         # Links are followed: the lock is for the file itself, and a rename must not replace a link.
         self.path = Path(path).resolve()
-        self._name = str(self.path)
         if not self.path.name:  # the root
-            raise self._refused("can't be used: Is a directory")
+            raise _refused(self.path, "can't be used: Is a directory")
         self._new_path = self.path.with_name(self.path.name + ".new")
         try:
             self._lock = files.lock_file(f"{self.path}.lock")
         except OSError as error:
-            raise self._unusable(error) from None
+            raise _unusable(self.path, error) from None
         # A worker that outlives this process must not keep the next program out.
         process_start.in_forked_child(self.close)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._lock.close()
-            raise self._refused("another watch uses it: end that first") from None
+            raise _refused(self.path, "another watch uses it: end that first") from None
 
     @property
     def name(self) -> str:
         """Its path."""
-        return self._name
+        return str(self.path)
 
     def load(self) -> list[Token]:
         """See `Store`: an empty list without a file."""
@@ -55,17 +51,11 @@ class CheckpointFile(Store):
         try:
             files.replace(self.path, encode_all(tokens), self._new_path)
         except OSError as error:
-            raise self._unusable(error) from None
+            raise _unusable(self.path, error) from None
 
     def close(self) -> None:
         """Releases the lock."""
         self._lock.close()
-
-    def _unusable(self, error: OSError) -> UsageError:
-        return _unusable(self.path, error)
-
-    def _refused(self, text: str) -> UsageError:
-        return _refused(self.path, text)
 
 
 def read_file(path: Path) -> list[Token]:
@@ -74,8 +64,6 @@ def read_file(path: Path) -> list[Token]:
     Raises UsageError.
     """
     try:
-        if path.stat().st_size > _LARGEST_BYTES:
-            raise _refused(path, "too large to be one; choose another")
         text = path.read_bytes()
     except FileNotFoundError:
         return []

@@ -15,13 +15,11 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import closing
-from typing import Protocol
 
 import msgspec
 
 from watcher import process_start
-from watcher.aws.lease_storage import LeaseRecord
+from watcher.aws.lease_storage import LeaseObject, LeaseRecord, LeaseTable
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CheckpointError, LeaseLostError, StreamError, WatcherError
 from watcher.stores.protocol import Store
@@ -51,29 +49,6 @@ _RENEWER_END_SECONDS = 5.0
 # The attempts at a write while others write.
 _WRITES = 5
 _NOTHING = LeaseRecord("", 0, 0.0, b"")
-
-
-class LeaseStorage(Protocol):
-    """Stores the lease and the tokens as one record: `LeaseTable`, `LeaseObject`.
-
-    All methods raise CheckpointError.
-    """
-
-    @property
-    def name(self) -> str:
-        """Its name in messages."""
-
-    def prepare(self) -> None:
-        """Creates its table, or checks its bucket. Raises UsageError for an unsuitable one."""
-
-    def get(self) -> LeaseRecord | None:
-        """Returns the stored record; None without one."""
-
-    def replace(self, record: LeaseRecord, seen: LeaseRecord | None) -> bool:
-        """Stores the record if `seen` is still stored (None: nothing is); False if it is not."""
-
-    def close(self) -> None:
-        """Closes its connections."""
 
 
 def own_name() -> str:
@@ -114,22 +89,24 @@ class _Observation:
 class Lease(Store):
     """A store of tokens beside one watch's claim to the lease.
 
-    `start_renewer` starts what keeps it renewed while it is held: a thread, which may call its
-    methods too.
+    With `renews`, a thread keeps it renewed while it is held: a handler may take longer than it
+    lasts.
     """
 
     def __init__(
         self,
-        storage: LeaseStorage,
+        storage: LeaseTable | LeaseObject,
         holder: str,
         clock: Clock = CLOCK,
-        start_renewer: Callable[[Lease], Renewer] | None = None,
+        *,
+        renews: bool = False,
     ) -> None:
         self._storage = storage
         self._holder = holder
         self._clock = clock
-        self._start_renewer = start_renewer
-        self._renewer: Renewer | None = None
+        self._renews = renews
+        self._renewer: threading.Thread | None = None
+        self._end = threading.Event()
         self._lock = threading.Lock()
         self._written = _NOTHING
         """The record of the last successful write."""
@@ -199,9 +176,18 @@ class Lease(Store):
         self._must_stop = must_stop
         if not self._take_over():
             return False
-        if self._start_renewer is not None:
-            self._renewer = self._start_renewer(self)
+        if self._renews:
+            # A fork copies locks as they stand.
+            process_start.before_fork(self._wait_for_write)
+            self._renewer = threading.Thread(target=self._keep, name="lease", daemon=True)
+            self._renewer.start()
         return True
+
+    def _keep(self) -> None:
+        """Renews it until its end, in a thread."""
+        process_start.leave_signals_to_main()
+        while (seconds := self.renew()) and not self._end.wait(seconds):
+            pass
 
     def _take_over(self) -> bool:
         """Waits until the lease is free, and takes it; False where the watch has to stop first."""
@@ -358,50 +344,23 @@ class Lease(Store):
             self._is_waiting = False
             logger.info("The lease is renewed: delivery continues")
 
-    def wait_for_write(self) -> None:
+    def _wait_for_write(self) -> None:
         """Waits a moment for the end of a write, before a fork."""
         if self._lock.acquire(timeout=_FORK_SECONDS):
             self._lock.release()
 
     def close(self) -> None:
         """Releases it, so that no standby waits."""
-        if self._renewer is not None:
-            with closing(self._renewer):
-                self._renewer = None
-            try:
-                self.release()
-            except WatcherError as error:
-                logger.debug(f"The lease was not released: {error}")
-        self._storage.close()
-
-    def release(self) -> None:
-        """Releases it, so that no standby waits. Raises CheckpointError, LeaseLostError."""
-        with self._lock:
-            written = self._written
-            if written.holder and not self._lost_reason:
-                free = msgspec.structs.replace(written, holder="", counter=written.counter + 1)
-                self._storage.replace(free, written)
-                self._lost_reason = "it was released"
-
-
-class Renewer:
-    """A thread that renews a lease: a handler may take longer than the lease lasts."""
-
-    def __init__(self, lease: Lease) -> None:
-        self._lease = lease
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="renews the lease", daemon=True)
-        # A fork copies locks as they stand.
-        process_start.before_fork(lease.wait_for_write)
-        self._thread.start()
-
-    def _run(self) -> None:
-        process_start.leave_signals_to_main()
-        while seconds := self._lease.renew():
-            if self._end.wait(seconds):
-                return
-
-    def close(self) -> None:
-        """Stops renewing; waits a moment for a write that is under way."""
         self._end.set()
-        self._thread.join(_RENEWER_END_SECONDS)
+        try:
+            with self._lock:
+                written = self._written
+                if written.holder and not self._lost_reason:
+                    free = msgspec.structs.replace(written, holder="", counter=written.counter + 1)
+                    self._storage.replace(free, written)
+                    self._lost_reason = "it was released"
+        except WatcherError as error:
+            logger.debug(f"The lease was not released: {error}")
+        if self._renewer is not None:
+            self._renewer.join(_RENEWER_END_SECONDS)
+        self._storage.close()

@@ -18,7 +18,7 @@ from watcher.clock import CLOCK
 from watcher.delivery.callables import unfit
 from watcher.errors import CheckpointError, UsageError, error_text
 from watcher.stores.file import CheckpointFile, read_file
-from watcher.stores.lease import LEASE_SECONDS, Lease, Renewer, own_name
+from watcher.stores.lease import LEASE_SECONDS, Lease, own_name
 from watcher.stores.protocol import CheckpointStorage, Store
 from watcher.streams.checkpoint_format import Token, encode_all, from_checkpoint
 
@@ -86,7 +86,7 @@ def _leased(
         s3.SCHEME: LeaseObject,
     }
     if (storage := storages.get(found[0])) is not None:
-        return Lease(storage.from_url(url, connection, region), own_name(), start_renewer=Renewer)
+        return Lease(storage.from_url(url, connection, region), own_name(), renews=True)
     raise UsageError(f"no {found[0]} here: give {_FORMS}", "checkpoint", url)
 
 

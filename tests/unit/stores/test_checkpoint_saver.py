@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -42,13 +42,11 @@ def saver_of(
     store: Store | None,
     clock: HandClock,
     pending: Sequence[str] = (),
-    delivered: Callable[[], int] = lambda: 0,
 ) -> CheckpointSaver:
     return CheckpointSaver(
         store=store,
         tokens=lambda: [TOKEN],
         has_pending=lambda: bool(pending),
-        delivered=delivered,
         clock=clock,
     )
 
@@ -84,33 +82,6 @@ def test_it_saves_about_once_a_second_and_only_where_something_moved(clock: Hand
         saver.mark_dirty()
         saver.save_if_due()
     assert 9 <= store.saves <= 11
-
-
-def deliver(saver: CheckpointSaver, clock: HandClock, seconds: float, count: list[int]) -> None:
-    """100,000 records a second, looked at after each 100 of them."""
-    for _ in range(int(seconds * 1000)):
-        clock.sleep(0.001)
-        count[0] += 100
-        saver.mark_dirty()
-        saver.save_if_due()
-
-
-@pytest.mark.parametrize("took", [0.0, 0.000_1, 0.004])
-def test_a_short_backlog_is_saved_every_1000_records(clock: HandClock, took: float) -> None:
-    store, count = Slow(clock, took), [0]
-    saver = saver_of(store, clock, delivered=lambda: count[0])
-    deliver(saver, clock, 0.11, count)
-    assert (count[0], store.saves) == (11_000, 11)
-
-
-@pytest.mark.parametrize("took", [0.001, 0.005, 0.3])
-def test_of_a_long_backlog_saves_take_2_percent_of_the_time(clock: HandClock, took: float) -> None:
-    store, count = Slow(clock, took), [0]
-    saver = saver_of(store, clock, delivered=lambda: count[0])
-    deliver(saver, clock, 20.0, count)
-    every_second, at_first = 21, 0.05 + took
-    allowed = at_first + 0.02 * clock.passed
-    assert 0.8 * allowed <= store.saves * took <= max(allowed, every_second * took)
 
 
 def test_while_all_is_idle_the_token_is_kept_young(clock: HandClock) -> None:

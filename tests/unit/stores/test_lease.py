@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.support.hand_clock import HandClock
 from watcher.aws.lease_storage import LeaseRecord
 from watcher.errors import CheckpointError, DeniedError, LeaseLostError, TransientError
-from watcher.stores.lease import LEASE_SECONDS, Lease, Renewer
+from watcher.stores.lease import LEASE_SECONDS, Lease
 from watcher.streams.checkpoint_format import Token, encode_all
 
 
@@ -57,7 +58,7 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
-def item() -> Item:
+def item() -> Any:
     return Item()
 
 
@@ -70,14 +71,14 @@ def after(clock: HandClock, seconds: float) -> Callable[[], bool]:
     return lambda: clock.passed >= until
 
 
-def held(item: Item, clock: HandClock, holder: str = "one:1:a") -> Lease:
+def held(item: Any, clock: HandClock, holder: str = "one:1:a") -> Lease:
     lease = Lease(item, holder, clock)
     assert lease.stand_by(never)
     return lease
 
 
 def test_who_stands_by_waits_for_a_holder_that_writes_and_takes_over_from_one_that_does_not(
-    item: Item, clock: HandClock
+    item: Any, clock: HandClock
 ) -> None:
     first = held(item, clock)
     first.save([Token("arn", [], [])])
@@ -94,7 +95,7 @@ def test_who_stands_by_waits_for_a_holder_that_writes_and_takes_over_from_one_th
     assert [token.stream_arn for token in second.load()] == ["arn"]
 
 
-def test_one_that_was_paused_delivers_and_saves_nothing_more(item: Item, clock: HandClock) -> None:
+def test_one_that_was_paused_delivers_and_saves_nothing_more(item: Any, clock: HandClock) -> None:
     first = held(item, clock)
     second = Lease(item, "two:2:b", clock)
     assert second.stand_by(never)  # in virtual time: the first one stands still
@@ -109,7 +110,7 @@ def test_one_that_was_paused_delivers_and_saves_nothing_more(item: Item, clock: 
 
 
 def test_one_that_was_paused_for_long_goes_on_where_nobody_else_was_there(
-    item: Item, clock: HandClock
+    item: Any, clock: HandClock
 ) -> None:
     lease = held(item, clock)
     clock.passed += 3600
@@ -119,7 +120,7 @@ def test_one_that_was_paused_for_long_goes_on_where_nobody_else_was_there(
 
 
 def test_a_table_in_trouble_for_ten_minutes_holds_up_nothing_and_nobody_takes_over(
-    item: Item, clock: HandClock
+    item: Any, clock: HandClock
 ) -> None:
     lease = held(item, clock)
     other = Lease(item, "two:2:b", clock)
@@ -140,7 +141,7 @@ def test_a_table_in_trouble_for_ten_minutes_holds_up_nothing_and_nobody_takes_ov
 
 
 def test_one_that_gets_no_answer_delivers_nothing_once_its_lease_has_run_out(
-    item: Item, clock: HandClock, caplog: pytest.LogCaptureFixture
+    item: Any, clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     lease = held(item, clock)
     item.trouble = CheckpointError("can't be reached")
@@ -163,7 +164,7 @@ def test_one_that_gets_no_answer_delivers_nothing_once_its_lease_has_run_out(
 
 
 def test_one_that_was_paused_does_not_deliver_because_the_table_is_in_trouble(
-    item: Item, clock: HandClock
+    item: Any, clock: HandClock
 ) -> None:
     lease = Lease(item, "one:1:a", clock)
     assert lease.stand_by(lambda: clock.passed > 60)
@@ -173,7 +174,7 @@ def test_one_that_was_paused_does_not_deliver_because_the_table_is_in_trouble(
         lease.raise_unless_held()
 
 
-def test_an_answer_that_gets_lost_loses_no_lease(item: Item, clock: HandClock) -> None:
+def test_an_answer_that_gets_lost_loses_no_lease(item: Any, clock: HandClock) -> None:
     lease = held(item, clock)
     item.answers_get_lost = True
     with pytest.raises(CheckpointError):
@@ -184,15 +185,15 @@ def test_an_answer_that_gets_lost_loses_no_lease(item: Item, clock: HandClock) -
     assert item.there.token == b"2"
 
 
-def test_what_is_given_back_is_taken_at_once(item: Item, clock: HandClock) -> None:
-    held(item, clock).release()
+def test_what_is_given_back_is_taken_at_once(item: Any, clock: HandClock) -> None:
+    held(item, clock).close()
     began = clock.passed
     held(item, clock, "two:2:b")
     assert clock.passed == began
 
 
 def test_who_takes_over_what_somebody_has_removed_warns_that_it_has_no_positions(
-    item: Item, clock: HandClock, caplog: pytest.LogCaptureFixture
+    item: Any, clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     held(item, clock)
 
@@ -206,14 +207,14 @@ def test_who_takes_over_what_somebody_has_removed_warns_that_it_has_no_positions
     assert text in caplog.messages
 
 
-def test_what_cannot_be_read_at_first_is_an_error(item: Item, clock: HandClock) -> None:
+def test_what_cannot_be_read_at_first_is_an_error(item: Any, clock: HandClock) -> None:
     item.trouble = CheckpointError("no permission", answered=True)
     with pytest.raises(CheckpointError):
         Lease(item, "one:1:a", clock).stand_by(never)
 
 
 def test_who_may_not_write_is_told_so_at_once_and_does_not_stand_by(
-    item: Item, clock: HandClock
+    item: Any, clock: HandClock
 ) -> None:
     item.write_trouble = DeniedError("no permission")
     with pytest.raises(CheckpointError, match="no write"):
@@ -231,7 +232,7 @@ TROUBLES = {
 }
 
 
-def standing(item: Item, clock: HandClock, play: Callable[[float], object]) -> Lease:
+def standing(item: Any, clock: HandClock, play: Callable[[float], object]) -> Lease:
     """A lease that stands by for ten minutes in which this is played, moment by moment."""
     second = Lease(item, "two:2:b", clock)
     began = clock.passed
@@ -245,7 +246,7 @@ def standing(item: Item, clock: HandClock, play: Callable[[float], object]) -> L
 
 
 def test_one_that_may_not_take_over_any_more_names_what_it_lacks_and_says_it_seldom(
-    item: Item, clock: HandClock, caplog: pytest.LogCaptureFixture
+    item: Any, clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = held(item, clock)
 
@@ -265,7 +266,7 @@ def test_one_that_may_not_take_over_any_more_names_what_it_lacks_and_says_it_sel
 
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
 def test_one_that_cant_see_whose_turn_it_is_says_why_and_seldom(
-    trouble: CheckpointError, item: Item, clock: HandClock, caplog: pytest.LogCaptureFixture
+    trouble: CheckpointError, item: Any, clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, told = held(item, clock), set[str]()
     second = Lease(item, "two:2:b", clock)
@@ -285,7 +286,7 @@ def test_one_that_cant_see_whose_turn_it_is_says_why_and_seldom(
 
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
 def test_a_holder_whose_writes_fail_knows_that_also_while_all_is_idle(
-    trouble: CheckpointError, item: Item, clock: HandClock
+    trouble: CheckpointError, item: Any, clock: HandClock
 ) -> None:
     lease = held(item, clock)
     assert lease.trouble == ""
@@ -298,7 +299,7 @@ def test_a_holder_whose_writes_fail_knows_that_also_while_all_is_idle(
     assert lease.trouble == ""
 
 
-def test_what_is_stored_is_seen_before_the_lease_is_taken(item: Item, clock: HandClock) -> None:
+def test_what_is_stored_is_seen_before_the_lease_is_taken(item: Any, clock: HandClock) -> None:
     store = Lease(item, "two:2:b", clock)
     assert store.peek() == [] and item.is_prepared
     held(item, clock).write(encode_all([Token("arn", [], [])]))
@@ -308,7 +309,7 @@ def test_what_is_stored_is_seen_before_the_lease_is_taken(item: Item, clock: Han
         store.peek()
 
 
-def test_a_store_tells_of_a_lease_that_has_run_out_or_is_lost(item: Item, clock: HandClock) -> None:
+def test_a_store_tells_of_a_lease_that_has_run_out_or_is_lost(item: Any, clock: HandClock) -> None:
     lease = held(item, clock)
     assert not lease.in_doubt and not lease.is_lost
     item.trouble = CheckpointError("no answer")
@@ -321,7 +322,7 @@ def test_a_store_tells_of_a_lease_that_has_run_out_or_is_lost(item: Item, clock:
 
 
 def test_signals_interrupt_a_handler_and_not_the_renewals(
-    item: Item, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    item: Any, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two signals at once went to this thread, and a hanging handler kept the watch for ever."""
     blocked: set[int] = set()
@@ -330,7 +331,8 @@ def test_signals_interrupt_a_handler_and_not_the_renewals(
         blocked.update(signal.pthread_sigmask(signal.SIG_BLOCK, []))
         return 0.0
 
-    lease = Lease(item, "a", clock)
+    lease = Lease(item, "a", clock, renews=True)
     monkeypatch.setattr(lease, "renew", renew)
-    Renewer(lease).close()
+    assert lease.stand_by(never)
+    lease.close()
     assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM} <= blocked
