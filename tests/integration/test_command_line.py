@@ -51,7 +51,7 @@ def sim() -> Iterator[Simulator]:
         ([ARN, "--max-records", "-5"], 2, "--max-records -5: give 1 or more"),
         ([ARN, "--max-records", "0"], 2, "--max-records 0: give 1 or more"),
         ([ARN, "--max-records=1.5"], 2, "--max-records 1.5 is not a whole number"),
-        ([ARN, "--only", "insrt"], 2, 'did you mean "insert"?'),
+        ([ARN, "--only", "insrt"], 2, "did you mean insert?"),
         (
             ["--from", "1h", "shards", "orders"],
             2,

@@ -12,7 +12,6 @@ that is no leaf (`{"NewImage": {"status": [{"exists": true}]}}`).
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import operator
@@ -20,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
-from watcher.errors import UsageError
+from watcher.errors import UsageError, did_you_mean
 from watcher.records.conditions import (
     All,
     AnyOf,
@@ -319,7 +318,6 @@ def _number(value: object, is_numeral: bool) -> Decimal | None:
 
 def refuse(path: str, text: str, word: str, known: Iterable[str], advice: str = "") -> NoReturn:
     """Raises UsageError for an unknown word, with a suggestion."""
-    known = list(known)
-    near = difflib.get_close_matches(word, known, 1)
-    advice = f'did you mean "{near[0]}"?' if near else advice or f"use {', '.join(known)}"
-    raise UsageError(f"{path}: {text}; {advice}" if path else f"{text}; {advice}")
+    names = list(known)
+    hint = did_you_mean(word, names) or f"; {advice or 'use ' + ', '.join(names)}"
+    raise UsageError(f"{path}: {text}{hint}" if path else f"{text}{hint}")

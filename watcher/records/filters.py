@@ -71,7 +71,7 @@ def record_filter(
     with blame("filters"):
         if not isinstance(filters, Iterable | None):
             raise UsageError(f"not a JSON object: {filters}")
-        patterns = [pattern for each in filters or () for pattern in _patterns(each)]
+        patterns = list(map(_pattern, filters or ()))
         made = RecordFilter(patterns, keys, kinds, grep=grep)
     return made if patterns or keys or kinds or grep else None
 
@@ -143,8 +143,7 @@ class RecordFilter:
         return self.matches_wire(record.wire)
 
     def __reduce__(self) -> tuple[object, ...]:
-        patterns, *rest = self._pickled
-        return self._new, (_plain(patterns), *rest)
+        return self._new, self._pickled
 
 
 def words(only: str | Iterable[str] | None) -> set[str]:
@@ -243,22 +242,14 @@ def _is_among(text: str, values: Iterable[str]) -> bool:
     return any(to_number(value) == to_number(text) for value in values)
 
 
-def _patterns(text: FilterPattern) -> list[FilterPattern]:
-    """Returns the patterns in JSON, in a file (`@file`), or in Lambda's `{"Filters": [...]}`.
-
-    Text that is no JSON is a condition in one line.
-    """
+def _pattern(text: FilterPattern) -> FilterPattern:
+    """Returns a pattern in JSON, or in a file (`@file`); text that is no JSON is a condition."""
     if isinstance(text, str) and text.strip()[:1] not in ("{", "[", "@"):
-        return [text]
+        return text
     pattern = _read(text) if isinstance(text, str) else text
-    if isinstance(pattern, dict) and list(pattern) == ["Filters"]:
-        rows = pattern["Filters"]
-        if not isinstance(rows, list):
-            raise UsageError("Filters is not a list")
-        return [part for row in rows for part in _patterns(_of_criteria(row))]
     if not isinstance(pattern, Mapping):
         raise UsageError(f"not a JSON object: {text}")
-    return [pattern]
+    return pattern
 
 
 def _read(text: str) -> object:
@@ -282,17 +273,3 @@ def _decimal(text: str) -> Decimal:
         return Decimal(text)
     except InvalidOperation:
         return Decimal("Infinity")
-
-
-def _plain(part: object) -> object:
-    """Copies a pattern into lists and dicts: a program's own mappings may not pickle."""
-    if isinstance(part, Mapping):
-        return {name: _plain(inner) for name, inner in part.items()}
-    return list(map(_plain, part)) if isinstance(part, list | tuple) else part
-
-
-def _of_criteria(row: object) -> FilterPattern:
-    if not isinstance(row, Mapping) or not isinstance(row.get("Pattern"), str | Mapping):
-        raise UsageError('each of Filters has to be {"Pattern": "…"}')
-    pattern: FilterPattern = row["Pattern"]
-    return pattern

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from datetime import UTC, datetime
 from itertools import product
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Raw
-from msgspec.json import encode
 
 from watcher import ABSENT, Record, WatcherError
 from watcher.delivery import handler_modules
@@ -23,9 +21,7 @@ from watcher.records.diff import (
     same,
     to_number,
 )
-from watcher.records.plain_json import plain_json
 from watcher.records.wire import WireChange, WireRecord
-from watcher.time_machine.archives import record_of
 
 Item = dict[str, Any]
 
@@ -38,20 +34,6 @@ def record(old: Item, new: Item) -> Record:
         "SequenceNumber": "100000000000000000001",
     }
     return Record.from_json(json.dumps({"eventName": "MODIFY", "dynamodb": change}).encode(), "s")
-
-
-def names_in_an_archive(old: Item, new: Item) -> list[str]:
-    before, after = plain_json([json.dumps(item).encode() for item in (old, new)])
-    row = {
-        "event_name": "MODIFY",
-        "keys": '{"pk":"a"}',
-        "old_image": before,
-        "new_image": after,
-        "sequence_number": "1",
-        "approximate_creation_time": datetime(2026, 11, 21, tzinfo=UTC),
-    }
-    archived, _ = record_of(row)
-    return changed_attributes(Record.from_json(encode(archived)).wire) or []
 
 
 SAME: list[tuple[Item, Item]] = [
@@ -160,13 +142,6 @@ def test_changes_column_report_and_diff_name_the_same_attributes(old: Item, new:
         handler_modules.load(handler_modules.find()["print_diff"]).handle(made)
     lines = "".join(printed).splitlines()[1:]
     assert list(dict.fromkeys(line[4] for line in lines)) == sorted(names)  # for people, by name
-
-
-@given(items(PLAIN_TELLS), items(PLAIN_TELLS))
-@example({"a": {"BOOL": True}}, {"a": {"N": "1"}})
-def test_a_report_of_an_archive_agrees_wherever_plain_json_tells(old: Item, new: Item) -> None:
-    names = list(record(old, new).changes)
-    assert names_in_an_archive(old, new) == names
 
 
 SPELLINGS = st.sampled_from(

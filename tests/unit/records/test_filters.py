@@ -5,7 +5,6 @@ import json
 import pickle
 from decimal import Decimal
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -15,12 +14,9 @@ from watcher import UsageError
 from watcher.records.filters import record_filter
 
 
-def test_several_filters_are_alternatives_from_files_and_lambdas_criteria_too(
-    tmp_path: Path,
-) -> None:
-    file = tmp_path / "criteria.json"
-    pattern = json.dumps({"eventName": ["REMOVE"]})
-    file.write_text(json.dumps({"Filters": [{"Pattern": pattern}]}))
+def test_several_filters_are_alternatives_from_files_too(tmp_path: Path) -> None:
+    file = tmp_path / "pattern.json"
+    file.write_text(json.dumps({"eventName": ["REMOVE"]}))
     both = record_filter([f"@{file}", {"eventID": ["2"]}])
     assert both is not None
     assert not both(record())
@@ -76,7 +72,7 @@ def test_kinds_in_any_case() -> None:
         assert test is not None
         assert test(record())
         assert not test(record(WIRE | {"eventName": "REMOVE"}))
-    with pytest.raises(UsageError, match=r'only: unknown kind "insrt"; did you mean "insert"\?'):
+    with pytest.raises(UsageError, match=r'only: unknown kind "insrt"; did you mean insert\?'):
         record_filter(only="insrt")
     with pytest.raises(UsageError, match=r'only: unknown kind ""; use insert, modify, remove'):
         record_filter(only="")
@@ -105,7 +101,6 @@ FORMS: dict[str, list[Any]] = {
         None,
         [{"eventName": ["MODIFY"]}],
         [{"eventName": ("MODIFY",)}, new("total.N", {"numeric": [">", 5]})],
-        [MappingProxyType({"dynamodb": MappingProxyType({"Keys": {"sk": {"N": [7]}}})})],
     ],
     "key": [None, ["pk=user-42"], {"pk": "user-42", "sk": 7}],
     "only": [None, "modify", ["insert", "ttl"]],
