@@ -237,7 +237,7 @@ class WatchOptions(ReadOptions):
         int | None, Opt("handle N shards' records at once, in threads; default 1", "N", "start")
     ] = None
     tags: Annotated[
-        list[str] | Iterable[str] | Mapping[str, str | Iterable[str] | None] | None,
+        list[str] | Iterable[str] | None,
         Opt(
             "only tables with this tag; repeatable: another value is an alternative, another tag "
             "narrows down",

@@ -91,16 +91,12 @@ class Stream:
     read an idle shard as often as `watch` does.
     """
 
-    _close: weakref.finalize[..., Any]
-
     @takes_fields(StreamOptions)
     def __init__(self, options: StreamOptions) -> None:
         clients, calls = Clients(options.connection), CallPool()
         # Also closes if the caller never does, or if no stream is found.
-        self._close = weakref.finalize(self, _close_all, calls, clients)
+        self._close: weakref.finalize[..., Any] = weakref.finalize(self, _close_all, calls, clients)
         found = {arn: clients.client_for(arn) for arn in clients.all_of(options.wanted)}
-        for client, arn in {client: arn for arn, client in found.items()}.items():
-            client.use_fast_path(arn)
         needed = found if options.snapshot or options.on_stale == "snapshot" else ()
         items = {arn: TableItems(options.connection, arn, found[arn].table) for arn in needed}
         self._begin(options, found, items, calls)

@@ -17,7 +17,7 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
 from watcher.aws.fast_http import RequestTemplate
 from watcher.aws.model import AfterSequence, AtTime, Latest, Position, TrimHorizon
-from watcher.errors import TransientError, WatcherError
+from watcher.errors import StreamError, TransientError, WatcherError
 from watcher.version import __version__
 
 from .certificates import inspected
@@ -151,8 +151,7 @@ def check_url(arn: str, region: str) -> None:
 
 
 def fast_call(worker: StreamsClient) -> RequestTemplate:
-    assert worker.shortcut is not None
-    call = worker.shortcut.call_of("GetRecords")
+    call = worker.fast.call_of("GetRecords")
     assert call is not None
     return call
 
@@ -237,12 +236,12 @@ def test_the_authorities_to_trust_are_those_of_boto3(
     trust(wrong)
     with pytest.raises(BotoCoreError) as theirs:
         by_boto3(retries={"total_max_attempts": 1}).list_streams()
-    with pytest.raises(TransientError) as ours:
+    with pytest.raises(StreamError) as ours:
         list(StreamsClient(AwsConfig()).list_streams())
     assert str(theirs.value) in str(ours.value)
-    with pytest.raises(TransientError) as ours:
+    with pytest.raises(TransientError) as worker_s:
         read_through_the_shortcut(logged_in)
-    assert "certificate verify failed" in str(ours.value)
+    assert "certificate verify failed" in str(worker_s.value)
 
 
 def test_tls_is_no_stricter_than_botocores(logged_in: FakeAWS) -> None:
@@ -257,21 +256,7 @@ def test_tls_is_no_stricter_than_botocores(logged_in: FakeAWS) -> None:
     assert ours.verify_mode is ssl.CERT_REQUIRED and ours.check_hostname
 
 
-def test_where_the_shortcut_cannot_agree_on_tls_botocore_reads(
-    logged_in: FakeAWS, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    strict = ssl.create_default_context(cafile=logged_in.ca_file)
-    strict.verify_flags |= ssl.VERIFY_X509_STRICT
-    monkeypatch.setattr(http, "tls_context", lambda ca_file: strict)
-    caplog.set_level("DEBUG", "watcher")
-    worker = read_through_the_shortcut(logged_in)
-    (line,) = [each.message for each in caplog.records if each.name == "watcher"]
-    assert line.startswith(f"Reading through botocore from now on: {logged_in.url}")
-    assert "certificate verify failed" in line
-    assert not fast_call(worker).http.usable
-
-
-def test_a_handshake_that_breaks_off_is_trouble_and_no_reason_to_leave_the_shortcut(
+def test_a_handshake_that_breaks_off_is_trouble(
     logged_in: FakeAWS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = read_through_the_shortcut(logged_in)
@@ -282,6 +267,5 @@ def test_a_handshake_that_breaks_off_is_trouble_and_no_reason_to_leave_the_short
 
     monkeypatch.setattr(http, "tls_context", lambda ca_file: Broken())
     worker.close()
-    with pytest.raises(TransientError):
+    with pytest.raises(TransientError, match="EOF occurred"):
         worker.get_records("x")
-    assert fast_call(worker).http.usable

@@ -54,7 +54,7 @@ def simple() -> Totals:
     watch("orders", "print_summary", only="insert")
     watch(["orders", "shop-*"], [handle, handle_later, "print_summary"], start=timedelta(hours=2))
     watch("orders", [lambda_function("app.handler")], until=datetime.now(UTC), follow=False)
-    watch("*", [handle], tags={"env": ["prod", "test"], "team": None, "app": "shop"})
+    watch("*", [handle], tags=["env=prod", "env=test", "team", "app=shop"])
     watch("*", [handle], tags=["env=prod"], exclude=["*-test"], everything=True)
     watch("orders", [handle], only=["insert", "ttl"], on_stale="snapshot", on_error="retry:15m,log")
     watch("orders", [handle], key={"PK": "a"}, filters=[{"eventName": ["INSERT"]}, "total > 2"])

@@ -81,9 +81,6 @@ class SimulatedClient:
     def renew_expiring(self) -> None:
         """Nothing ends by itself here."""
 
-    def use_fast_path(self, arn: str) -> None:
-        """There is none here."""
-
     def list_streams(self, table: str | None = None) -> Iterator[StreamName]:
         query = {"TableName": table} if table else {}
         for row in self._call(_STREAMS, "ListStreams", query)["Streams"]:

@@ -152,7 +152,6 @@ def test_the_core_makes_no_call_starts_no_thread_and_has_no_clock_of_its_own(pat
 UNTYPED = {
     "aws/config.py:Client": "botocore makes a client's methods at run time",
     "aws/credentials.py:_Provider": "private attributes of botocore's, which its stubs leave out",
-    "aws/deadline.py:_HttpAnswer": "a private attribute of botocore's, which its stubs leave out",
     "aws/fast_http.py:_OutputShape": "None for some operations, which botocore's stubs leave out",
     "cli/options.py:Type": "a class, a union, a Literal: what an option is declared with",
     "cli/options.py:Value": "an option's value, whose type its declaration has",

@@ -98,8 +98,6 @@ def _refuse_unusable_endpoint(session: Session, url: str) -> None:
     try:
         tls_context(file)
     except OSError as error:
-        variable = "AWS_CA_BUNDLE" if session.environ.get("AWS_CA_BUNDLE") else "ca_bundle"
-        if not session.get_config_variable("ca_bundle"):
-            variable = "REQUESTS_CA_BUNDLE"
         why = "no certificates in it" if isinstance(error, ssl.SSLError) else error.strerror
-        raise StreamError(f"{variable}: can't use {file}: {why}") from error
+        text = f"can't use the authorities in {file}: {why}; see AWS_CA_BUNDLE, ca_bundle, "
+        raise StreamError(f"{text}REQUESTS_CA_BUNDLE") from error

@@ -24,7 +24,7 @@ from watcher.aws.boto_clients import BotoClients
 from watcher.aws.config import AwsConfig, Client, Operation, ParsedAnswer, Query
 from watcher.aws.counters import Counters
 from watcher.aws.credentials import Credentials
-from watcher.aws.deadline import limit_answers, log_if_slow, with_deadline
+from watcher.aws.deadline import log_if_slow, with_deadline
 from watcher.aws.discovery import current_stream
 from watcher.aws.error_mapping import error_code, to_watcher_error
 from watcher.aws.fast_http import FastClient
@@ -135,24 +135,17 @@ class StreamsClient:
             settings=_SETTINGS,
         )
         self._credentials = self._clients.credentials
-        self.api: Client = self._new("dynamodbstreams")
+        self.api: Client = self._clients.new("dynamodbstreams")
         """Botocore's client."""
-        self.shortcut: FastClient | None = None
-        """Reads shards without botocore's overhead; None: botocore reads them."""
-        self._fast = FastClient(
+        self.fast = FastClient(
             self._clients.session,
             self.api,
             bounded=self._bounded,
             whole_call_reads=WHOLE_CALL_READS,
         )
-        self._opened: list[Client | FastClient] = [self.api, self._fast]
+        self._opened: list[Client | FastClient] = [self.api, self.fast]
         self._limiter = call_limiter_for(self.api.meta.endpoint_url)
         self.region: str = self.api.meta.region_name
-
-    def _new(self, service: str) -> Client:
-        client = self._clients.new(service)
-        limit_answers(client)
-        return client
 
     def _bounded(self, operation: Operation) -> Operation:
         """Returns the operation with a time limit for each call."""
@@ -214,7 +207,7 @@ class StreamsClient:
 
     def _for_tables(self) -> Client:
         if self._tables is None:
-            self._tables = self._new("dynamodb")
+            self._tables = self._clients.new("dynamodb")
             self._opened.append(self._tables)
         return self._tables
 
@@ -263,7 +256,7 @@ class StreamsClient:
 
     def _describe(self, query: Query) -> ParsedAnswer:
         """Calls DescribeStream within its rate limit, and retries calls without an answer."""
-        call = partial(self._call, self._fast.describe_stream, "StreamDescription", **query)
+        call = partial(self._call, self.fast.describe_stream, "StreamDescription", **query)
         turn = self._limiter.turn
         time.sleep(turn())
         return retry(
@@ -294,7 +287,7 @@ class StreamsClient:
         """
         query = {"StreamArn": arn, "ShardId": shard_id, **iterator_at(position)}
         try:
-            answer = self._call(self._reading("get_shard_iterator"), "ShardIterator", **query)
+            answer = self._call(self.fast.get_shard_iterator, "ShardIterator", **query)
         except StreamError as error:
             code = error_code(error.__cause__)
             if isinstance(position, AtTime) and code == "ValidationException":
@@ -319,30 +312,23 @@ class StreamsClient:
 
         The function raises as `get_records`. None where calls can't be sent ahead.
         """
-        pending = self.shortcut and self.shortcut.ask(ShardIterator=iterator)
+        pending = self.fast.ask(ShardIterator=iterator)
         if pending is None:
             return None
         return partial(self._records, pending=pending, ShardIterator=iterator)
 
     def _records(self, **query: object) -> bytes:
-        body: bytes = self._call(self._reading("get_records"), "Body", **query)["Body"]
+        body: bytes = self._call(self.fast.get_records, "Body", **query)["Body"]
         self.counters.answer()
         return body
 
-    def _reading(self, operation: str) -> Operation:
-        if self.shortcut is not None:
-            made: Operation = getattr(self.shortcut, operation)
-            return made
-        return self._bounded(getattr(self.api, operation))
-
-    def use_fast_path(self, arn: str) -> None:
-        """Makes reads of this stream's shards cheap; each call then has one attempt.
+    def prepare(self, arn: str) -> None:
+        """Learns how to call for this stream's shards.
 
         Call it before a fork: all children share the loaded data.
         """
         with contextlib.suppress(boto.BotoCoreError):  # the first call raises it again
-            self._fast.prepare(arn)
-            self.shortcut = self._fast
+            self.fast.prepare(arn)
 
     def close(self) -> None:
         """Closes its connections; a later call opens new ones."""

@@ -22,10 +22,6 @@ class Clients:
         self._patient: dict[str | None, StreamsClient] = {}
         self._for_loop: dict[str | None, StreamsClient] = {}
 
-    def listing_client_for(self, wanted: WantedStreams) -> StreamsClient:
-        """Returns a client that lists the streams in these globs' region."""
-        return self.loop_client_for(wanted.globs[0])
-
     def client_for(self, arn: str) -> StreamsClient:
         """Returns a client that retries, for an ARN or a name."""
         return self._at(region_in(arn))
@@ -58,9 +54,10 @@ class Clients:
         found = [self.resolved(name) for name in wanted.names]
         rows: list[StreamName] = []
         for part in wanted.by_region():
-            client = self.listing_client_for(part)
+            client = self.loop_client_for(part.globs[0])
             rows += part.newest(client.list_streams(), client.tags).values()
-        wanted.refuse_without_match(rows)
+        if not (found or rows):
+            raise wanted.nothing_matches(wanted.globs)
         return list(dict.fromkeys([*found, *(row.arn for row in rows)]))
 
     def close(self) -> None:
@@ -84,7 +81,7 @@ def for_worker(
     `credentials` are another process's, to be used instead of the program's own.
     """
     streams = StreamsClient(connection, region_in(arn), attempts=1, credentials=credentials)
-    streams.use_fast_path(arn)
+    streams.prepare(arn)
     return streams
 
 

@@ -1,4 +1,4 @@
-"""Limits botocore's calls in time and size, which it does not do while bytes arrive."""
+"""Limits botocore's calls in time, which it does not do while bytes arrive."""
 
 from __future__ import annotations
 
@@ -8,23 +8,14 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeVar
 
-import urllib3
-from botocore import exceptions as boto
-from botocore.awsrequest import AWSPreparedRequest
-
-from watcher.aws.config import Client
-from watcher.aws.http import LARGEST_BODY_BYTES, too_large
 from watcher.call_pool import CallPool
-from watcher.errors import TransientError, UnexpectedAnswerError
+from watcher.errors import TransientError
 
 logger = logging.getLogger("watcher")
 
 _Answer = TypeVar("_Answer")
-_HttpAnswer: TypeAlias = Any
-"""botocore's AWSResponse, whose `_content` has no stub."""
-_PIECE_BYTES = 256 * 1024
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 10.0
@@ -62,41 +53,6 @@ def with_deadline(
             del answer  # else an error's frame would hold it, and its socket
 
     return call
-
-
-def limit_answers(client: Client, *, most_bytes: int = LARGEST_BODY_BYTES) -> None:
-    """Makes a botocore client raise UnexpectedAnswerError for answers over `most_bytes`.
-
-    Botocore reads an answer of any size into memory.
-    """
-    session = client._endpoint.http_session
-    send = session.send
-
-    def send_limited(request: AWSPreparedRequest) -> _HttpAnswer:
-        request.stream_output = True  # else `send` reads all of the answer
-        answer: _HttpAnswer = send(request)
-        body = bytearray()
-        try:
-            for piece in answer.raw.stream(_PIECE_BYTES):
-                body += piece
-                if len(body) > most_bytes:
-                    answer.raw.close()
-                    target = request.headers.get("X-Amz-Target", b"")
-                    name = target if isinstance(target, str) else target.decode("latin-1")
-                    operation = name.rpartition(".")[2]
-                    raise UnexpectedAnswerError(f"{operation}: {too_large(most_bytes)}")
-        except urllib3.exceptions.ReadTimeoutError as error:
-            raise boto.ReadTimeoutError(endpoint_url=request.url, error=error) from error
-        except urllib3.exceptions.ProtocolError as error:
-            raise boto.ConnectionClosedError(
-                endpoint_url=request.url, request=request, error=error
-            ) from error
-        except urllib3.exceptions.HTTPError as error:
-            raise boto.HTTPClientError(error=error) from error
-        answer._content = bytes(body)
-        return answer
-
-    session.send = send_limited
 
 
 @contextmanager

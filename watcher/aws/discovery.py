@@ -164,23 +164,13 @@ def _is_of(row: StreamName, table: str) -> bool:
 
 
 _GLOB = re.compile(r"[*?\[]")
-# A listing has no streams of other accounts, but an ARN may contain our own account's number.
-_ARN_GLOB = re.compile(r"arn:[\w-]+:[\w-]+:[\w.-]+:[\w.*?-]+:table/[^/]+(/stream/\*)?")
 
 Tags = Mapping[str, str]
 
 
-def _accepted_tags(
-    given: Iterable[str] | Mapping[str, str | Iterable[str] | None] | None,
-) -> dict[str, set[str]]:
+def _accepted_tags(given: Iterable[str] | None) -> dict[str, set[str]]:
     """Returns each tag's accepted values; empty for any value. Raises UsageError."""
     accepted: dict[str, set[str]] = {}
-    if isinstance(given, Mapping):
-        for name, values in given.items():
-            accepted[name] = set(texts(values, "tags"))
-            if not name or (values is not None and not accepted[name]):
-                raise UsageError("give a value, several, or None for any", "tags", repr(name))
-        return accepted
     for text in texts(given, "tags"):
         name, equals, value = text.partition("=")
         if not name:
@@ -205,20 +195,15 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
         cls,
         named: str | Iterable[str],
         everything: bool = False,
-        tags: Iterable[str] | Mapping[str, str | Iterable[str] | None] | None = None,
+        tags: Iterable[str] | None = None,
         exclude: Iterable[str] | None = None,
     ) -> WantedStreams:
         """Returns the streams named in `watch()`'s arguments. Raises UsageError."""
         names = list(dict.fromkeys(texts(named, "stream")))
         accepted, exclude = _accepted_tags(tags), texts(exclude, "exclude")
-        if names and not (everything or accepted or any(map(is_glob, names))):
-            _refuse_useless(exclude, map(table_name, names))
         globs = list(filter(is_glob, names))
         is_narrowed = bool(names)
         names = [name for name in names if name not in globs]
-        for glob in globs:
-            if glob.startswith("arn:") and not _ARN_GLOB.fullmatch(glob):
-                raise UsageError(f"{glob!r}: name the region; the table's name may be a glob")
         if everything or (accepted and not is_narrowed):
             globs = ["*"]
         if not (names or globs):
@@ -268,17 +253,11 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
         rows = list(rows)
         return [glob for glob in self.globs if not any(_matches(row, glob) for row in rows)]
 
-    def refuse_without_match(self, rows: Iterable[StreamName]) -> None:
-        """Raises StreamError where a glob has no match."""
-        if unmatched := self.unmatched(rows):
-            raise self.nothing_matches(unmatched)
-
     def nothing_matches(self, globs: Iterable[str]) -> StreamError:
         """Returns the error for globs without a match."""
         text = f"no table with a stream matches {' or '.join(map(repr, globs))}"
-        narrowed = ["its tags"] * bool(self.tags) + ["--exclude"] * bool(self.exclude)
-        if narrowed:
-            text += f" and is let through by {' and '.join(narrowed)}"
+        if self.tags or self.exclude:
+            text += ", or its tags or --exclude leave them out"
         return StreamError(f"{text}; see: python -m watcher streams")
 
     def _has_tags(self, row: StreamName, tags_of: Callable[[str], Tags]) -> bool:
@@ -301,15 +280,6 @@ def _matches(row: StreamName, glob: str) -> bool:
     if glob.startswith("arn:"):
         return fnmatch.fnmatchcase(table_of(row.arn), table_of(glob))
     return fnmatch.fnmatchcase(row.table, glob)
-
-
-def _refuse_useless(exclude: Iterable[str], names: Iterable[str]) -> None:
-    """Refuses an `exclude` that matches no given name: it may be meant for changes."""
-    names = list(names)
-    for glob in exclude:
-        if not any(_any([glob], name) for name in names):
-            text = "it leaves out tables, and no glob is named; changes are left out by --filter"
-            raise UsageError(text, "exclude", glob)
 
 
 def _any(globs: Iterable[str], table: str) -> bool:

@@ -6,7 +6,6 @@ Correctness never depends on it: botocore makes every call whose form is not kno
 from __future__ import annotations
 
 import json
-import logging
 import re
 import socket
 import ssl
@@ -31,8 +30,6 @@ from watcher.aws.credentials import Session, ca_file
 from watcher.aws.http import HTTPConnections, OverdueAnswerError, PendingResponse, Timeouts
 from watcher.aws.signing import Signer
 from watcher.errors import CredentialsError, TransientError, UnexpectedAnswerError
-
-logger = logging.getLogger("watcher")
 
 # The headers copied from botocore's request; the others are made for each call.
 _KEPT_HEADERS = ("content-type", "user-agent", "x-amz-target")
@@ -273,10 +270,6 @@ class FastClient:
             if pending is not None and not isinstance(error, TimeoutError):
                 # The server may have closed a waiting connection.
                 return self._answer(operation, query)
-            if _is_about_trust(error):
-                logger.debug(f"Reading through botocore from now on: {call.url}: {error}")
-                call.http.usable = False
-                return None
             raise _as_botocore(error, call.url) from error
         if answer is None:
             return None
@@ -314,6 +307,8 @@ class _NotSentError(Exception):
 def _as_botocore(error: OSError, url: str) -> boto.BotoCoreError:
     """Returns the error that botocore would have raised."""
     match error:
+        case ssl.SSLError():
+            return boto.SSLError(endpoint_url=url, error=error)
         case TimeoutError():
             return boto.ReadTimeoutError(endpoint_url=url, error=error)
         case ConnectionRefusedError() | socket.gaierror():
@@ -321,12 +316,6 @@ def _as_botocore(error: OSError, url: str) -> boto.BotoCoreError:
         case ConnectionError():
             return boto.ConnectionClosedError(endpoint_url=url, error=error)
     return boto.HTTPClientError(error=error)
-
-
-def _is_about_trust(error: OSError) -> bool:
-    """True where client and server can't agree on TLS, which would fail every time."""
-    broken = ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError
-    return isinstance(error, ssl.SSLError) and not isinstance(error, broken)
 
 
 def _epoch_seconds(time: datetime) -> int:

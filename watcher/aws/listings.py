@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import ClassVar
 
 from watcher.aws.config import ParsedAnswer, Query
 from watcher.aws.key_schema import remember_key_schema
@@ -29,9 +28,8 @@ MOST_SECONDS = 300.0
 """The longest time of a listing: 1,000 pages take 250 s at four calls a second."""
 # The time between two pages from which the listing is read again: the machine slept.
 _TORN_SECONDS = 3600.0
-# The time after which a listing logs its progress, and the delay before it does so again.
+# The time after which a listing is said to take long, once per stream.
 _LOG_FROM_SECONDS = 10.0
-_LOG_EVERY_SECONDS = 30.0
 # Clocks may differ; a `Date` header that is further off is ignored.
 _YEARS_OFF = 20
 
@@ -165,16 +163,12 @@ class ListingProgress:
     `what` is listed, of the stream `arn` ("": of a region).
     """
 
-    _usual: ClassVar[dict[tuple[str, str], int]] = {}
-    """The pages of the last whole listing: a large stream is listed all the time."""
-
     def __init__(self, what: str, arn: str = "") -> None:
         self.count = 0
         self._what = what
         self._arn = arn
         self._keys: set[str] = set()
         self._seconds = 0.0
-        self._logged_at = _LOG_FROM_SECONDS - _LOG_EVERY_SECONDS
 
     def add_page(self, key: str | None, found: int, seconds: float) -> bool:
         """Counts a page that took `seconds`; returns True if none follows behind `key`.
@@ -185,30 +179,22 @@ class ListingProgress:
         self._seconds += seconds
         if not key or key in self._keys:
             if key:
-                _log_circle(self._what, self._arn)
-            self._usual[self._what, self._arn] = self.count
+                text = "comes back to a page that it has shown: taken for its end"
+                _warn_once(f"The listing of {self._what} {text}", self._arn)
             return True
         self._keys.add(key)
         if self.count >= MOST_PAGES or self._seconds >= MOST_SECONDS:
             text = f"a listing of {self._what} that does not end, after {self._progress(found)}"
             raise TransientError(text, overdue=True)
-        self._log_if_long(found)
+        if self._seconds >= _LOG_FROM_SECONDS:
+            text = f"The listing of {self._what} takes long: 100 a page, four pages a second"
+            _warn_once(text, self._arn)
         return False
-
-    def _log_if_long(self, found: int) -> None:
-        is_news = self.count > 2 * self._usual.get((self._what, self._arn), 0)
-        if is_news and self._seconds >= self._logged_at + _LOG_EVERY_SECONDS:
-            self._logged_at = self._seconds
-            about = {"stream": self._arn} if self._arn else {}
-            text = f"Still listing {self._what}: {self._progress(found)} so far"
-            logger.info(text, extra=about)
 
     def _progress(self, found: int) -> str:
         return f"{self.count:,} pages in {self._seconds:.0f} s ({found:,} {self._what})"
 
 
 @functools.cache
-def _log_circle(what: str, arn: str) -> None:
-    """Warns, once per stream, that a listing repeats a page."""
-    text = f"The listing of {what} comes back to a page that it has shown: taken for its end"
+def _warn_once(text: str, arn: str) -> None:
     logger.warning(text, extra={"stream": arn} if arn else {})

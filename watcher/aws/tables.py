@@ -15,7 +15,6 @@ import msgspec
 from watcher.aws.arns import is_other_table, region_in, table_name
 from watcher.aws.boto_clients import BotoClients
 from watcher.aws.config import AwsConfig, Client, Operation, ParsedAnswer
-from watcher.aws.deadline import limit_answers
 from watcher.aws.error_mapping import error_code
 from watcher.aws.json_text import read
 from watcher.aws.key_schema import remember_key_schema
@@ -178,7 +177,6 @@ class TablesClient:
         """What another process needs to reach the same tables."""
         self.api: Client = clients.new("dynamodb")
         """Botocore's client."""
-        limit_answers(self.api)
         self._patience_seconds = patience_seconds
         self._call = RetryingClient(
             clients.credentials, has_begun=has_begun, patience_seconds=patience_seconds

@@ -351,7 +351,6 @@ def mirror(
     with blame("every"):
         seconds = parse_seconds(every)
     service, arn = connect(stream, connection)
-    service.use_fast_path(arn)
     tables = TablesClient(connection, region_in(arn))
     name, description = tables.named(service.table(arn))
     # No signal is handled until the job runs: there is nothing yet to wait for.

@@ -94,7 +94,9 @@ def resolve(
         of_table = not is_stream(name) or (arn in found and found[arn].of_table)
         found[arn] = factory.make(arn, of_table)
     discoveries = [
-        StreamDiscovery(part, factory.clients.listing_client_for(part), factory.make_discovered)
+        StreamDiscovery(
+            part, factory.clients.loop_client_for(part.globs[0]), factory.make_discovered
+        )
         for part in wanted.by_region()
     ]
     if discoveries:

@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.simulator import Simulator
-from tests.simulator.errors import NO_ANSWERS, ODD
+from tests.simulator.errors import NO_ANSWERS
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
-from watcher.aws.connect import connect, for_worker
+from watcher.aws.connect import connect
 from watcher.aws.model import AfterSequence, AtSequence, AtTime, Latest, TrimHorizon
 from watcher.errors import (
     CredentialsError,
@@ -19,7 +19,6 @@ from watcher.errors import (
     TransientError,
     TrimmedDataError,
     UnexpectedAnswerError,
-    WatcherError,
 )
 from watcher.records import page
 
@@ -154,25 +153,6 @@ def test_a_cut_off_answer_is_never_taken_for_an_empty_one(
                 streams.get_iterator(simulator.stream_arn, shard, Latest())
             case "ListStreams":
                 list(streams.list_streams())
-
-
-@pytest.mark.parametrize("code", ODD)
-def test_botocores_own_way_and_the_shortcut_take_each_answer_for_the_same(
-    simulator: Simulator, code: str
-) -> None:
-    kinds = []
-    arn, shard = simulator.stream_arn, simulator.shards[0].id
-    connection = AwsConfig("us-east-1", endpoint_url=simulator.endpoint)
-    for streams in (client(simulator), for_worker(connection, arn)):
-        for operation in ("GetShardIterator", "GetRecords"):
-            iterator, _ = streams.get_iterator(arn, shard, TrimHorizon())
-            simulator.fail_next(operation, code, times=10)
-            with pytest.raises(WatcherError) as caught:
-                page.decode(streams.get_records(iterator))
-                streams.get_iterator(arn, shard, TrimHorizon())
-            kinds.append((operation, type(caught.value)))
-            simulator.forget_failures()
-    assert kinds[:2] == kinds[2:]
 
 
 def test_no_credentials_says_how_to_give_them(

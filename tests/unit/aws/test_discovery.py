@@ -7,8 +7,7 @@ import pytest
 from tests.simulator import Simulator
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
-from watcher.aws.discovery import WantedStreams
-from watcher.errors import StreamError, UsageError
+from watcher.errors import StreamError
 
 ELSEWHERE = "999999999999"
 
@@ -96,10 +95,3 @@ def test_a_table_that_is_near_to_none_is_told_what_to_check(simulator: Simulator
     simulator.set_faults(auth_error="AccessDeniedException", auth_operations=("ListStreams",))
     with pytest.raises(StreamError, match="no table 'oders' in us-east-1: check the name"):
         of(simulator, "oders")
-
-
-def test_tables_are_left_out_of_globs_alone() -> None:
-    with pytest.raises(UsageError, match="exclude ada: it leaves out tables, and no glob is named"):
-        WantedStreams.parse(["orders"], exclude=["ada"])
-    assert WantedStreams.parse(["orders", "test-a"], exclude=["test-*"]).names == ("orders",)
-    assert WantedStreams.parse(["shop-*"], exclude=["ada"]).exclude == ("ada",)

@@ -86,8 +86,7 @@ def test_odd_characters_are_sent_as_botocore_sends_them(
     worker: StreamsClient, monkeypatch: pytest.MonkeyPatch, odd: str
 ) -> None:
     posted: list[bytes] = []
-    assert worker.shortcut is not None
-    call = worker.shortcut.call_of("GetRecords")
+    call = worker.fast.call_of("GetRecords")
     assert call is not None
 
     def refuse(_: object, body: bytes) -> None:
@@ -98,7 +97,7 @@ def test_odd_characters_are_sent_as_botocore_sends_them(
     worker.api.meta.events.register(
         "before-send.dynamodb-streams", lambda request, **_: refuse(request, request.body)
     )
-    for get_records in (worker.shortcut.get_records, worker.api.get_records):
+    for get_records in (worker.fast.get_records, worker.api.get_records):
         with pytest.raises((EndpointConnectionError, ConnectionRefusedError)):
             get_records(ShardIterator=odd)
     ours, theirs = posted
@@ -168,9 +167,8 @@ def test_behind_a_proxy_botocore_makes_the_calls(
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     connection = AwsConfig("us-east-1", endpoint_url="http://streams.example:8000")
     worker = for_worker(connection, simulator.stream_arn)
-    assert worker.shortcut is not None
-    assert worker.shortcut.call_of("GetRecords") is None
-    assert worker.shortcut.call_of("GetShardIterator") is None
+    assert worker.fast.call_of("GetRecords") is None
+    assert worker.fast.call_of("GetShardIterator") is None
 
 
 WIRE = (
@@ -260,5 +258,4 @@ def test_a_file_of_authorities_is_the_one_of_the_folder_that_it_began_in(
     monkeypatch.chdir("/")
     wanted = str(tmp_path / "ours.pem")
     assert made.api._endpoint.http_session._verify == wanted  # botocore's own
-    assert made.shortcut is not None
-    assert made.shortcut.ca_file == wanted
+    assert made.fast.ca_file == wanted

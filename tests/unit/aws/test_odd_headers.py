@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,7 +17,7 @@ from watcher.aws.connect import for_loop, for_worker
 from watcher.aws.counters import Counters
 from watcher.aws.listings import service_time
 from watcher.aws.model import AfterSequence, TrimHorizon
-from watcher.errors import UnexpectedAnswerError, WatcherError
+from watcher.errors import WatcherError
 from watcher.records import page
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
@@ -105,18 +104,6 @@ def test_an_error_that_nobody_holds_is_gone_and_its_connection_with_it(
     client.close()
 
 
-@pytest.mark.parametrize("read_by", ["shortcut", "botocore"])
-def test_an_answer_without_an_end_is_left_after_64_mb(server: PlayedServer, read_by: str) -> None:
-    client = for_worker(say(server, 200, itertools.repeat(b" " * 1024**2)), ARN)
-    if read_by == "botocore":
-        client.shortcut = None
-    with pytest.raises(UnexpectedAnswerError, match="GetRecords: an answer of more than 64 MB"):
-        client.get_records("iterator")
-    with pytest.raises(UnexpectedAnswerError, match="DescribeTable: an answer of more than 64 MB"):
-        client.latest_stream("orders")
-    client.close()
-
-
 @pytest.mark.parametrize("status", [301, 307, 206])
 @pytest.mark.parametrize("body", [b"", b'{"Records":[]}'])
 def test_a_status_that_the_service_never_answers_is_named(
@@ -132,7 +119,9 @@ def test_an_emulators_short_number_goes_to_the_service_also_through_botocore(
     server: PlayedServer,
 ) -> None:
     client = for_worker(say(server, 200, b'{"ShardIterator":"next"}'), ARN)
-    client.shortcut = None
+    call = client.fast.call_of("GetShardIterator")
+    assert call is not None
+    call.http.usable = False
     assert client.get_iterator(ARN, "shardId-1", AfterSequence("4"))[0] == "next"
     client.close()
 

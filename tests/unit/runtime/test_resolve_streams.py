@@ -10,7 +10,7 @@ from tests.support.hand_clock import HandClock
 from tests.support.play import PlayedService
 from tests.unit.aws.test_wanted_streams import row
 from watcher.aws.config import AwsConfig
-from watcher.aws.discovery import WantedStreams
+from watcher.aws.discovery import WantedStreams, is_glob
 from watcher.aws.model import StreamName
 from watcher.options import WatchOptions
 from watcher.runtime import resolve_streams
@@ -28,9 +28,6 @@ class Account:
     def __call__(self, connection: AwsConfig) -> Account:
         return self
 
-    def listing_client_for(self, wanted: WantedStreams) -> Account:
-        return self
-
     def stream_pages(self) -> Iterator[list[StreamName]]:
         for first in range(0, self.tables, 100):
             self.pages += 1
@@ -39,8 +36,8 @@ class Account:
     def client_for(self, arn: str) -> PlayedService:
         return self._service
 
-    def loop_client_for(self, arn: str) -> PlayedService:
-        return self._service
+    def loop_client_for(self, arn: str) -> PlayedService | Account:
+        return self if is_glob(arn) else self._service
 
 
 def find(monkeypatch: pytest.MonkeyPatch, account: Account, glob: str) -> WatchedStreams:
