@@ -13,7 +13,8 @@ from tests.simulator.model import Shard
 _YOUNG_SECONDS = 60.0
 _LOST = re.compile(r"DATA LOSS: shard ([\w-]+)")
 _FINISHED = re.compile(r"Finished shard: (\S+)")
-_LOST_ALL = re.compile(r"DATA LOSS: the (?:checkpoint|token|last listing) is of")
+_OF_ALL = "checkpoint|token|last listing|stream that was read"
+_LOST_ALL = re.compile(f"DATA LOSS: the (?:{_OF_ALL}) is of")
 _LOST_STREAM = re.compile(r"no stream arn|DATA LOSS: between the table's streams")
 
 
@@ -28,6 +29,8 @@ class Alarms(Ledger):
         """The shards that a token has held, and when the first one was stored (epoch seconds)."""
         self.said_of_all: list[float] = []
         self._finished: set[str] = set()
+        self._anew_at = -math.inf
+        """When a service began anew of which something was stored."""
         self.seems_closed: set[str] = set()
         """The shards of which one answer had no next iterator while they were open."""
 
@@ -58,6 +61,8 @@ class Alarms(Ledger):
     def _check_alarm(self, shard_id: str) -> None:
         self.checked["losses said"] += 1
         shard = self.shard(shard_id)
+        if self.runs[-1].is_excused or shard_id in self.former_shards:
+            return
         if shard is None:
             self.complain("false alarm", f"a loss in {shard_id}, which there never was")
         elif not (shard.first or shard.gone or self._is_old(shard)):
@@ -72,8 +77,15 @@ class Alarms(Ledger):
 
     def check_losses(self) -> None:
         """What has left retention unread was said, by shard."""
+        if self.is_anew_unsaid:
+            self.complain("unsaid", "the service began anew, without a word")
         for shard, count in self.unsaid():
             self.complain("unsaid", f"{count} records of {shard.id} are gone without a word")
+
+    @property
+    def is_anew_unsaid(self) -> bool:
+        """Whether a service began anew without a word."""
+        return not any(at >= self._anew_at for at in (*self.said_of_all, -math.inf))
 
     def unsaid(self) -> list[tuple[Shard, int]]:
         """The shards of which records have gone unread without a word, and how many."""

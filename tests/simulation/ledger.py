@@ -43,6 +43,9 @@ class Run:
         self.finished: list[str] = []
         """The shards that are said to be finished since the last save."""
         self.saved: list[tuple[float, bool]] = []
+        self.has_listed = False
+        self.is_excused = False
+        """Whether the service began anew meanwhile: what it read since may be anything."""
         self.kept: set[int] | None = None
         """What was delivered when somebody kept a token by hand."""
 
@@ -76,6 +79,10 @@ class Ledger:
         self._accounted: dict[str, int] = {}
         self._first: dict[str, int] = {}
         self._skipped: set[str] = set()
+        self.former: set[int] = set()
+        """The numbers of what there was before the service began anew, …"""
+        self.former_shards: set[str] = set()
+        """… and its shards."""
 
     def begin(self, start: float) -> None:
         """The watch begins: where it is from a time on, that is `start` (epoch seconds)."""
@@ -90,6 +97,7 @@ class Ledger:
 
     def listed(self) -> None:
         """Shards are listed; what the very first listing shows is there as the watch begins."""
+        self.runs[-1].has_listed = True
         if not self._has_begun:
             self._has_begun = True
             self._old.update({shard.id: shard.first for shard in self.shards()})

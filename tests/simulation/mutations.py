@@ -35,6 +35,7 @@ _HANDS = {"concurrency": 3, "slow": 0.3, "slow_share": 0.3}
 _FAILING = {"on_error": "retry", "batch": 0, "events": ["a handler fails"]}
 _BEHIND = {"limit": None, "behind_seconds": 1.0, "start": "trim_horizon"}
 _ENABLED_AGAIN = {"of_table": True, "events": ["disable"]}
+_BEGUN_ANEW = {"others": 0, "snapshot": False, "events": ["begin anew"]}
 _SLOW_SHARD = {"habits": {"shard_reads_per_second": 1.0, "latency": 0.01}}
 
 MUTANTS = [
@@ -174,8 +175,8 @@ MUTANTS = [
     Mutant(
         "an empty page is the end",
         "streams/shard_reader.py",
-        "wire.NextShardIterator is None",
-        "wire.NextShardIterator is None or not wire.Records",
+        "elif wire.NextShardIterator is None and (",
+        "elif not wire.Records or wire.NextShardIterator is None and (",
     ),
     Mutant(
         "what the service repeats is delivered again",
@@ -591,6 +592,38 @@ MUTANTS = [
         "shard.counters.tried_at",
         "0.0",
         "processes",
+    ),
+    Mutant(
+        "a listing that has no answer at once is asked for again",
+        "aws/lister.py",
+        "if not self._asked[question].done():",
+        "if not self._asked[question].done() and self._asked.pop(question):",
+        "processes",
+        given={"slow_listings": 12.0, "events": ["rotate all", "rotate all"]},
+    ),
+    Mutant(
+        "a slow listing shows what there is when it comes",
+        "streams/coordinator.py",
+        "asked_at = self._listing_asked_at",
+        "asked_at = self._clock.monotonic()",
+        "processes",
+        given={"slow_listings": 12.0, "follow": False, "events": ["rotate all"] * 3},
+    ),
+    Mutant(
+        "a position that is ahead of a service begun anew is gone on from",
+        "streams/coordinator.py",
+        "if listing.began_anew(self._since):",
+        "if False:",
+        "processes",
+        given=_BEGUN_ANEW,
+    ),
+    Mutant(
+        "a stream that was created again is read on",
+        "streams/coordinator.py",
+        "self._refuse_anew(listing)",
+        "pass",
+        "processes",
+        given=_BEGUN_ANEW,
     ),
     # Several shards' records handled at once.
     Mutant(

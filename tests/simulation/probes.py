@@ -47,7 +47,8 @@ class Probes(Display):
         calm = self._universe.calm_since, self._universe.silent_until
         began = max(*calm, self._began, self._rested_at)
         unready = [line for line in lines if "ending" not in line and "can't be read" not in line]
-        if unready and self._universe.scheduler.now - began > _READY_SECONDS:
+        patience = _READY_SECONDS + 3 * self._universe.scenario.slow_listings
+        if unready and self._universe.scheduler.now - began > patience:
             judge.complain("health", f"not ready: {'; '.join(unready)}")
 
     def _but_hung(self, said: Health) -> tuple[list[str], list[str]]:

@@ -275,7 +275,10 @@ class Program(ABC):
         elif (
             self._ends_when_told
             and not is_missing
-            and (since > _SAID_WITHIN_SECONDS or not any(each.unsaid() for each in self._judges))
+            and (
+                since > _SAID_WITHIN_SECONDS
+                or not any(each.is_anew_unsaid or each.unsaid() for each in self._judges)
+            )
         ):
             self._over = True
             self._stop()

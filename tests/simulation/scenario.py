@@ -42,6 +42,8 @@ class Scenario:
     """How many seconds the handler takes for a record."""
     slow_share: float = 0.0
     """… and for which share of them."""
+    slow_listings: float = 0.0
+    """How many seconds a listing takes at most, beside the loop; 0: the loop waits for it."""
     poll_max: float = 1.0
     processes: int = 64
     """Beyond it, shards share them."""
@@ -116,6 +118,8 @@ def draw(seed: int, engine: str | None = None, given: Mapping[str, Any] | None =
     _draw_hang(scenario)
     _draw_failing_for_long(scenario)
     _draw_end_that_is_none(scenario)
+    _draw_slow(scenario)
+    _draw_begin_anew(scenario)
     for name, value in (given or {}).items():
         if name == "events":
             moments = random.Random(f"given {seed}")
@@ -184,6 +188,26 @@ def _draw_end_that_is_none(scenario: Scenario) -> None:
             (rng.uniform(0.2, scenario.trouble), name) for _ in range(2 if scenario.follow else 1)
         ]
         scenario.events = sorted(scenario.events + ends)
+
+
+def _draw_slow(scenario: Scenario) -> None:
+    """Listings that take long, and a handler that takes longer than any of them."""
+    rng = random.Random(f"slow {scenario.seed}")
+    if scenario.engine == "processes":
+        scenario.slow_listings = rng.choice((0.0, 0.0, 2.0, 12.0))
+        if rng.random() < 0.05:
+            scenario.slow, scenario.slow_share = 15.0, 0.03
+
+
+def _draw_begin_anew(scenario: Scenario) -> None:
+    """An emulator that restarts, under the watch or while it is away."""
+    rng = random.Random(f"anew {scenario.seed}")
+    if scenario.engine == "processes" and rng.random() < 0.08:
+        moment = rng.uniform(0.2, scenario.trouble)
+        scenario.events.append((moment, "begin anew"))
+        if rng.random() < 0.5:
+            scenario.events.append((moment, "kill the program"))
+        scenario.events.sort()
 
 
 def other(scenario: Scenario, number: int) -> Scenario:

@@ -254,6 +254,17 @@ class Universe:
             self._name_shards()
             self.scheduler.tell("the table", f"has a new stream: {self.table.stream.arn}")
 
+    def _begin_anew(self) -> None:
+        """An emulator restarts: the same stream, later, with lower numbers and no records."""
+        scenario, judge = self.scenario, self.judge
+        is_beginning = any(not (each.ended or each.has_listed) for each in judge.runs)
+        is_single = not (scenario.others or scenario.snapshot or judge.former or is_beginning)
+        if is_single and self.table.stream.disabled is None:
+            self.judge.begins_anew()
+            self.world.advance(1.0)
+            self.table.stream.begin_anew()
+            self.trouble_lasts(120.0)
+
     # Time
 
     def _suspend(self) -> None:

@@ -13,10 +13,11 @@ from tests.simulation.items import SimulatedItems
 from tests.simulation.processes import PipeSelector, SimulatedWorker
 from tests.simulation.program import LIMITED_RUNS, Program
 from tests.simulation.scheduler import Killed, Life, VirtualClock
+from tests.simulation.slow_listings import SlowLister
 from tests.simulation.store import Disk, MemoryStore
 from tests.simulation.universe import TABLE, Universe
 from watcher.aws.counters import SharedCounters
-from watcher.aws.model import ShardKey
+from watcher.aws.model import Service, ShardKey
 from watcher.aws.retry import retry_at_start
 from watcher.build import build_manager
 from watcher.delivery.batches import Batches
@@ -101,20 +102,33 @@ class Watch(Program):
             snapshot=scenario.snapshot,
         )
         queue = MessageQueue(PipeSelector(self._scheduler, life))  # type: ignore[arg-type]
+
+        def answered() -> None:
+            queue.wake()
+            self._scheduler.pipes_changed = True
+
+        def service(universe: Universe) -> Service:
+            if scenario.slow_listings:
+                return SlowLister(universe, life, answered)
+            return self._client_of(universe, life)
+
         followed = [
             WatchedStream(
                 arn,
                 settings,
-                service=client,
+                service=service(self._universe),
+                first_service=client,
                 of_table=scenario.of_table,
                 items=self._items(life),
                 clock=life,
             )
         ]
         for each in self._universe.others:
-            client = self._client_of(each, life)
-            arn = each.table.streams[0].arn
-            followed.append(WatchedStream(arn, settings, service=client, clock=life))
+            arn, client = each.table.streams[0].arn, self._client_of(each, life)
+            made = service(each)
+            followed.append(
+                WatchedStream(arn, settings, service=made, first_service=client, clock=life)
+            )
         if scenario.concurrency > 1:
             self._pool = SimulatedHandlerPool(self._scheduler, life, scenario.concurrency)
         return build_manager(

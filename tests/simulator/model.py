@@ -411,7 +411,8 @@ class World:
         return time + 3600 if is_ahead else time
 
     def number_anew(self) -> None:
-        self._number = FIRST_NUMBER
+        """Give lower numbers from now on than ever before."""
+        self._number = FIRST_NUMBER - 10_000 * NUMBER_STEP
 
     def next_number(self) -> int:
         self._number += NUMBER_STEP
