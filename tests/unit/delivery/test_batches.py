@@ -104,16 +104,6 @@ def test_a_batch_is_called_when_full_or_at_a_pages_end() -> None:
     assert made.batches.waiting() == {}
 
 
-def test_shards_have_batches_of_their_own() -> None:
-    function = Function()
-    made = Batched(function, size=2)
-    made.add(1, shard="a")
-    made.add(2, shard="b")
-    made.add(3, shard="a")
-    assert function.calls == [[1, 3]]
-    assert made.batches.first_pending(shard_key("b")) == "2"
-
-
 def test_with_a_window_a_batch_waits_for_its_end() -> None:
     function, clock = Function(), HandClock()
     made = Batched(function, clock, window=0.05)
@@ -124,18 +114,6 @@ def test_with_a_window_a_batch_waits_for_its_end() -> None:
     clock.sleep(0.06)
     made.batches.tick()
     assert function.calls == [[1]]
-
-
-def test_a_failing_batch_is_tried_again_ever_later_and_then_given_up() -> None:
-    function = Function(bad(2))
-    made = Batched(function, retries=2)
-    made.add(1, 2)
-    made.page_end()
-    assert function.calls == [[1, 2]] * 3
-    assert made.given_up == [[1, 2]]
-    first, second, third = made.pauses
-    assert 0.08 <= (first or 0) <= 0.1 and 0.16 <= (second or 0) <= 0.2 and third is None
-    assert made.batches.first_pending(shard_key("s")) is None
 
 
 def test_partial_failures_go_on_from_the_first_that_failed() -> None:

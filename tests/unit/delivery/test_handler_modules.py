@@ -12,12 +12,6 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def test_the_built_in_handlers_are_ordinary_modules(folder: Path) -> None:
-    found = handler_modules.find()
-    assert {"print_json", "print_record", "print_summary"} <= set(found)
-    assert found["print_json"].path.parent == handler_modules.built_in_folder()
-
-
 def test_modules_of_the_folder_one_works_in_are_found_and_described_without_running_them(
     folder: Path,
 ) -> None:
@@ -26,15 +20,6 @@ def test_modules_of_the_folder_one_works_in_are_found_and_described_without_runn
     found = handler_modules.find()
     assert found["mine"].description == "Do my thing."
     assert "no_words.py" in found["no_words"].description
-
-
-def test_flags_and_initials_come_from_the_name(folder: Path) -> None:
-    write(folder, "big_red_button", "")
-    write(folder, "button", "")
-    found = handler_modules.find()
-    assert found["big_red_button"].flag == "--big-red-button"
-    assert found["big_red_button"].initials == "-brb"
-    assert found["button"].initials is None
 
 
 @pytest.mark.parametrize("name", ["_shared", "__init__", "1st", "not a name"])

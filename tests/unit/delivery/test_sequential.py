@@ -80,6 +80,9 @@ def test_a_page_is_delivered_in_one_go_and_the_position_is_behind_it() -> None:
     assert made.deliver(1, 2, 3) == []
     assert seen.numbers == [1, 2, 3] and made.shard.position == after(3)
     assert made.totals.records == 3 and made.totals.kinds == {"MODIFY": 3}
+    assert made.dirty == [after(3)]
+    made.delivery.move_positions()
+    assert made.dirty == [after(3)], "between two pages there is nothing to move"
 
 
 def test_a_slow_observer_leaves_time_for_the_rest_and_the_position_is_true_then() -> None:
@@ -111,14 +114,6 @@ def test_a_filter_that_lets_nothing_through_says_so_once_after_a_while(
     assert caplog.messages == ["0 of 2 changes matched; none has totl (total?)"]
 
 
-def test_it_ends_at_the_number_asked_for() -> None:
-    seen = Seen()
-    made = Page(seen, max_records=2)
-    made.deliver(1, 2, 3)
-    assert seen.numbers == [1, 2] and made.shard.position == after(2)
-    assert made.delivery.is_complete
-
-
 def test_a_failure_that_stops_leaves_the_position_before_it() -> None:
     def fail(record: Record) -> None:
         if record.sequence_number == str(FIRST + 2):
@@ -128,14 +123,6 @@ def test_a_failure_that_stops_leaves_the_position_before_it() -> None:
     with pytest.raises(HandlerError):
         made.deliver(1, 2, 3)
     assert made.shard.position == after(1)
-
-
-def test_between_two_pages_there_is_nothing_to_move() -> None:
-    made = Page(Seen())
-    made.deliver(1)
-    made.shard.position = TrimHorizon()
-    made.delivery.move_positions()
-    assert made.shard.position == TrimHorizon()
 
 
 def test_a_shards_end_is_given_back_behind_its_records() -> None:
@@ -158,12 +145,6 @@ def test_items_wait_until_the_page_in_hand_is_delivered() -> None:
     assert not made.delivery.reserve(items) and made.delivery.has_changes_beside(items)
     made.delivery.deliver()
     assert made.delivery.reserve(items)
-
-
-def test_a_new_position_is_to_be_saved() -> None:
-    made = Page(Seen())
-    made.deliver(1, 2)
-    assert made.dirty == [after(2)]
 
 
 # Handlers that take records together

@@ -3,7 +3,7 @@ from decimal import Decimal
 import pytest
 from boto3.dynamodb.types import Binary
 
-from watcher.formatting.text import cell_width, padded, printable, printable_json
+from watcher.formatting.text import cell_width, counted, grouped, padded, printable, printable_json
 from watcher.formatting.values import printable_value
 
 
@@ -42,3 +42,9 @@ def test_values_stand_on_one_line() -> None:
 def test_a_text_is_padded_by_the_columns_that_it_takes(text: str, width: int) -> None:
     assert cell_width(text) == width
     assert padded(text, 6) == text + " " * (6 - width)
+
+
+def test_a_number_of_things_has_its_plural() -> None:
+    texts = [counted(number, "change") for number in (0, 1, 1000)]
+    assert texts == ["0 changes", "1 change", "1000 changes"]
+    assert counted(2, "DATA LOSS") == "2 DATA LOSSES" and grouped(1000, "shard") == "1,000 shards"
