@@ -1,7 +1,5 @@
 """DynamoDB Local starts, ends with its owner, and its script says what is missing."""
 
-import os
-import signal
 import stat
 import subprocess
 import sys
@@ -9,64 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dynamodb_local import SCRIPT, DynamoDBLocal
-from tests.support.eventually import eventually
+from tests.support.dynamodb_local import SCRIPT
 
 pytestmark = pytest.mark.proof
 
 ROOT = SCRIPT.parents[1]
 
 
-def is_running(pid: int) -> bool:
-    """Say whether a process still runs; a zombie, which only waits for its parent, does not."""
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
-    return state.stdout.strip()[:1] not in ("", "Z")
-
-
 # A forked child, as a shard process is, has a copy of everything its parent has open.
-OWNER = """
-import os, time
-from tests.support.dynamodb_local import JVM, DynamoDBLocal
-DynamoDBLocal().start()
-if os.fork():
-    print(JVM.shared().process.pid, flush=True)
-time.sleep(20)
-"""
-
-
-@pytest.mark.usefixtures("dynamodb_local")
-def test_no_jvm_survives_a_killed_owner() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", OWNER], cwd=ROOT, stdout=subprocess.PIPE, start_new_session=True
-    ) as owner:
-        assert owner.stdout is not None
-        jvm = int(owner.stdout.readline())
-        assert is_running(jvm)
-        try:
-            owner.kill()
-            eventually(lambda: not is_running(jvm))
-        finally:
-            os.killpg(owner.pid, signal.SIGKILL)
-
-
-@pytest.mark.usefixtures("dynamodb_local")
-def test_people_can_run_it() -> None:
-    command = [sys.executable, str(SCRIPT), "run", "--port", "0"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, text=True
-    ) as runner:
-        assert runner.stdout is not None
-        try:
-            endpoint = runner.stdout.readline().strip()
-            server = DynamoDBLocal()
-            server.port = int(endpoint.rpartition(":")[2])
-            assert endpoint == server.endpoint_url
-            assert server.client().list_tables()["TableNames"] == []
-        finally:
-            os.killpg(runner.pid, signal.SIGINT)  # Ctrl-C reaches the whole group
-        assert runner.wait(timeout=60) == 0
-
-
 def write_program(path: Path, text: str) -> None:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)

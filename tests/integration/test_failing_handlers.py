@@ -121,7 +121,7 @@ def handle(record):
 '''
 
 
-@pytest.mark.parametrize("more", [[], ["--concurrency", "2"], ["--processes", "1"]])
+@pytest.mark.parametrize("more", [[], ["--concurrency", "2"]])
 def test_a_handler_that_sets_awss_variables_changes_nothing_for_the_readers(
     sim: Simulator, place: Path, more: list[str]
 ) -> None:

@@ -35,11 +35,7 @@ def is_running(process: int) -> bool:
     return state not in "ZX"
 
 
-@pytest.mark.parametrize("fault", [{}, {"at_timestamp": False}, {"date_skew": 600.0}], ids=str)
-def test_an_idle_shard_whose_process_is_killed_misses_nothing(
-    sim: Simulator, fault: dict[str, float]
-) -> None:
-    sim.set_faults(**fault)
+def test_an_idle_shard_whose_process_is_killed_misses_nothing(sim: Simulator) -> None:
     with watching(sim, "-pj") as program:
         os.kill(only_child(program), signal.SIGKILL)
         sim.bulk(100)  # while nobody reads
@@ -149,8 +145,8 @@ def of_handler(lines: list[str]) -> list[str]:
     ("number", "slow", "options"),
     [
         (signal.SIGTERM, SLOW, []),
-        (signal.SIGHUP, ASYNC, ["--concurrency", "2"]),
-        (signal.SIGINT, SLOW, ["--print-json"]),
+        pytest.param(*(signal.SIGHUP, ASYNC, ["--concurrency", "2"]), marks=pytest.mark.proof),
+        pytest.param(signal.SIGINT, SLOW, ["--print-json"], marks=pytest.mark.proof),
     ],
     ids=["alone", "async and concurrent", "two observers"],
 )
@@ -200,29 +196,23 @@ def test_a_second_signal_ends_it_at_once(sim: Simulator, tmp_path: Path) -> None
         assert program.end(signal.SIGTERM) == 128 + signal.SIGTERM
 
 
-FORKING = """
-import os
-def handle(record):
-    if os.fork() == 0:
-        return  # the child comes back into the program
-    os.wait()
-"""
-EXITING = "import sys\ndef handle(record):\n    sys.exit(1)\n"
-CLOSING = "import sys\ndef handle(record):\n    sys.stdout.close()\n"
-PRINTING = "def handle(record):\n    print('x' * 10, end='')\n"
+MISBEHAVING = {
+    "forking": "import os\ndef handle(record):\n    if os.fork() == 0:\n"
+    "        return  # the child comes back into the program\n    os.wait()\n",
+    "exiting": "import sys\ndef handle(record):\n    sys.exit(1)\n",
+    "closing": "import sys\ndef handle(record):\n    sys.stdout.close()\n",
+    "printing": "def handle(record):\n    print('x' * 10, end='')\n",
+}
 
 
-@pytest.mark.parametrize("text", [FORKING, EXITING, CLOSING, PRINTING])
-def test_a_handler_that_misbehaves_hurts_only_itself(
-    sim: Simulator, tmp_path: Path, text: str
-) -> None:
+def test_handlers_that_misbehave_hurt_only_themselves(sim: Simulator, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     note = (
         f"out = open({str(seen)!r}, 'a', buffering=1)\n"
         "def handle(record):\n    print(record.sequence_number, file=out)\n"
     )
-    arguments = (*handler(tmp_path, text, "bad"), *handler(tmp_path, note, "note"))
-    with watching(sim, *arguments) as program:
+    chosen = [handler(tmp_path, text, name)[-1] for name, text in MISBEHAVING.items()]
+    with watching(sim, *chosen, *handler(tmp_path, note, "note")) as program:
         for _ in range(3):
             sim.bulk(20)
             sim.rotate()

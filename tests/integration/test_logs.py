@@ -75,13 +75,8 @@ def test_a_watchs_lines_name_stream_shard_and_observer(sim: Simulator, tmp_path:
     ("arguments", "status", "message"),
     [
         (("orders", "--bogus"), 2, "unknown --bogus"),
-        (("orders", "--max-records", "many"), 2, "--max-records many is not a whole number"),
-        ((), 2, "give a stream"),
-        (("orders", "--from", "tomorrow"), 2, "tomorrow"),
         (("orders", "--handlers", "/nowhere"), 2, "/nowhere"),
         (("orders", *NOWHERE), 3, "can't reach"),
-        (("streams", *NOWHERE), 3, ""),
-        (("shards", "orders", *NOWHERE), 3, ""),
         (("replay", "/nowhere", "--print-json"), 2, "can't read /nowhere"),
         (("demo", "--seconds", "long"), 2, "--seconds long: give a duration"),
     ],

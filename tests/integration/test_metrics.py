@@ -111,7 +111,7 @@ def worker(program: Program) -> int:
     return int(children[-1])
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_exporter_ends_with_the_manager_however_that_ends(sim: Simulator, number: int) -> None:
     with watching(sim) as program:
         address = url(program)

@@ -15,7 +15,6 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
 from watcher.call_pool import CallPool
 from watcher.pull.backlog import BacklogReader
-from watcher.records.record import Record
 
 
 @pytest.fixture(autouse=True)
@@ -95,28 +94,6 @@ def test_few_reads_of_a_stream_that_is_pulled_are_throttled(
     assert shares.throttled < 0.05
     written = [record.sequence_number for record in simulator.records]
     assert pulled == written[: len(pulled)] and len(pulled) >= len(written) - 5
-
-
-def test_a_shard_whose_turn_is_awaited_holds_up_no_other() -> None:
-    with Simulator(table="orders", shards=2) as sim:
-        for key in "abcdefgh":
-            sim.write(key)
-        shard_of = {record.key: record.shard_id for record in sim.records}
-        other = next(key for key in shard_of if shard_of[key] != shard_of["a"])
-        clock = Passing(sim, writes=False)
-        made = Pulled(client(sim), sim.stream_arn, "latest", clock=clock)
-        sim.set_faults(shard_reads_per_second=1.0)
-        for _ in range(60):  # one of them is read as often as that is allowed
-            sim.write("a")
-            while next(made) is not None:
-                pass
-        sim.write("a")
-        sim.write(other)
-        clock.sleep(1.0)
-        before, found = clock.passed, list[Record | None]()
-        while len(found) < 2:
-            found.append(next(made))
-        assert clock.passed == before and None not in found
 
 
 def test_few_reads_up_to_now_are_throttled(

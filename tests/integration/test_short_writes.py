@@ -130,21 +130,6 @@ def test_a_signal_while_a_slow_pipe_is_written_loses_nothing(runs: Runs) -> None
     runs.check(out, runs.rest("-pj"))
 
 
-def test_a_pipe_that_nobody_reads_any_more_does_not_hold_up_the_end(runs: Runs) -> None:
-    reading, writing = os.pipe()
-    with runs.begin("-pj", "--stop-timeout", "0.5", stdout=writing) as program:
-        os.close(writing)
-        wait_until_full(reading)
-        program.send_signal(signal.SIGTERM)
-        assert program.wait(60) == 0
-    out = read_slowly(reading)
-    os.close(reading)
-    assert runs.said[-3].startswith("warning: Interrupted")
-    assert "records left unread" in runs.said[-2]
-    assert runs.said[-1].startswith("Done: ")
-    runs.check(out[: out.rfind(b"\n") + 1], runs.rest("-pj"))
-
-
 @pytest.mark.parametrize("option", ["-pj", "--jsonl-file"])
 def test_a_disk_that_fills_up_ends_it_at_a_whole_line_before_the_checkpoint(
     runs: Runs, option: str

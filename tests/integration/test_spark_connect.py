@@ -118,7 +118,8 @@ def play_the_pipeline(spark: Any, server: str, *, needs_checkpoint: bool) -> Non
     client.delete_item(TableName="orders", Key={"pk": {"S": "a"}})
     put("c", 7)
     kinds = {"INSERT": 3, "MODIFY": _CHANGES, "REMOVE": 1}
-    assert run("transformations/changes.py") == (_CHANGES + 4, kinds)
+    found = run("transformations/changes.py")
+    assert found == (_CHANGES + 4, kinds), found
 
 
 @contextmanager

@@ -78,15 +78,6 @@ def test_over_rotations_and_splits_the_order_of_each_item_is_kept(
     assert not any(judge(sim.records[-count:], see(sim, count)))
 
 
-@pytest.mark.parametrize("shards", [1, 4])
-def test_empty_pages_before_records_are_no_end(sim: Simulator, shards: int) -> None:
-    """Of one shard only, the others hold enough."""
-    spread(sim, 30)
-    for shard in sim.open_shards[:shards]:
-        sim.fail_next("GetRecords", "empty", 20, shard)
-    assert not any(judge(sim.records[-7:], see(sim, 7)))
-
-
 def test_a_checkpoint_that_exists_goes_before_it(sim: Simulator, tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     spread(sim, 10)

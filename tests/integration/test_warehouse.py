@@ -81,15 +81,3 @@ def test_the_items_are_those_of_the_table_after_each_run(sim: Simulator, place: 
 
     assert load(sim, place).returncode == 0
     assert stored(place, "pk, total") == [("ada", 4), ("cy", 5)]
-
-
-def test_a_run_whose_destination_is_down_loses_nothing(sim: Simulator, place: Path) -> None:
-    put(sim, "ada", total={"N": "1"})
-    assert load(sim, place).returncode == 0
-    put(sim, "ada", total={"N": "2"})
-    with duckdb.connect(str(place / "orders.duckdb")):  # only one program may write
-        assert load(sim, place).returncode != 0
-    put(sim, "bob", total={"N": "3"})
-
-    assert load(sim, place).returncode == 0
-    assert stored(place) == [("ada", 2), ("bob", 3)]

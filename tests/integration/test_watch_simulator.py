@@ -52,7 +52,9 @@ def test_a_range_of_time_ends_by_itself_and_leaves_out_what_was_made_later(
     assert sorted(numbers(program)) == sorted(wanted)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGSEGV, marks=pytest.mark.proof)]
+)
 def test_a_killed_shard_process_is_started_again_and_repeats_nothing(
     sim: Simulator, number: int
 ) -> None:
