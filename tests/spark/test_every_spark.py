@@ -170,5 +170,8 @@ def test_a_frame_has_the_same_changes_each_time_and_a_new_read_has_the_newer_one
     sim.bulk(50, keys=10)
     sim.advance(60)
 
-    assert frame.count() == spark.table("changes").count() == 120
+    assert frame.count() == 120
+    # Spark 4.0 resolves a view's source again.
+    in_view = 170 if spark.version.startswith("4.0.") else 120
+    assert spark.table("changes").count() == in_view
     assert reader.load().count() == 170
