@@ -1,4 +1,4 @@
-"""DynamoDB Local starts, ends with its owner, and its script says what is missing."""
+"""The script of DynamoDB Local takes no other package than the one that we know."""
 
 import stat
 import subprocess
@@ -11,10 +11,7 @@ from tests.support.dynamodb_local import SCRIPT
 
 pytestmark = pytest.mark.proof
 
-ROOT = SCRIPT.parents[1]
 
-
-# A forked child, as a shard process is, has a copy of everything its parent has open.
 def write_program(path: Path, text: str) -> None:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)

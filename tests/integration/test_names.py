@@ -10,11 +10,7 @@ import pytest
 from tests.simulator import Simulator
 from tests.support.program import run
 from watcher import Stream, cli, watch
-from watcher.aws.client import StreamsClient
-from watcher.aws.config import AwsConfig
-from watcher.aws.tables import TableItems
 from watcher.errors import StreamError
-from watcher.time_machine.sources import StreamSource
 
 pytestmark = pytest.mark.proof
 
@@ -94,18 +90,6 @@ def test_alternators_names_are_taken_as_they_are(naming: str) -> None:
         sim.write("a", 1)
         for text in (sim.table_name, sim.table_arn):
             assert pulled(sim, text) == [1, 2, 3]
-
-
-@pytest.mark.parametrize("naming", ["alternator", "alternator-kcl"])
-def test_alternators_table_is_found_behind_its_stream(naming: str) -> None:
-    with Simulator(naming=naming) as sim:
-        sim.set_faults(table_arns="refused", at_timestamp=False)
-        connection = AwsConfig("us-east-1", endpoint_url=sim.endpoint)
-        for text in (sim.stream_arn, sim.table_arn):
-            asked = StreamSource.connected(text, connection)
-            assert asked.table.name == "orders"
-            items = TableItems(connection, asked.arn, StreamsClient(connection).table)
-            assert [*items.describe().types] == ["pk"]
 
 
 @pytest.mark.parametrize("naming", ["aws", "alternator", "alternator-kcl"])

@@ -215,15 +215,6 @@ def test_a_program_of_the_readme_works_as_written(text: str, place: Path) -> Non
     assert done.stdout
 
 
-def test_the_handler_of_the_readme_prints_what_the_readme_shows(place: Path) -> None:
-    _, out, _ = run_until_it_prints(
-        "python -m watcher orders --big-orders --from 1h --no-follow", place
-    )
-    lines = out.splitlines()
-    assert re.fullmatch(r"big order: \d+ user-\d", lines[0])
-    assert re.fullmatch(r"\d+ big orders", lines[-1])
-
-
 def test_the_demo_script_runs_in_an_environment_that_is_made(tmp_path: Path) -> None:
     stamp = Path(sys.prefix) / ".watcher-demo,live"
     stamp.touch()  # this environment has what the demo needs; a fresh one takes half a minute
