@@ -178,7 +178,7 @@ def test_filters_and_colours_are_those_of_the_watch(
     ("options", "text"),
     [
         (["--max-records", "5"], "--max-records: not for --engine spark: use --no-follow"),
-        (["--poll-max", "2"], "--poll-max: not for --engine spark: Spark paces its own reads"),
+        (["--poll-max", "2"], "--poll-max: not for --engine spark: leave --engine out"),
         (["--lambda", "app.handler"], "--lambda is not for --engine spark"),
         (["--on-error", "shrug"], "--on-error: can't read 'shrug': use log, stop"),
         (["--from", "soon"], "--from: can't read 'soon' as a position"),
@@ -201,7 +201,7 @@ def test_a_checkpoint_of_the_watch_is_refused(command: Run, sim: Simulator, tmp_
 
     assert done.status == 2
     assert done.err.splitlines()[-1] == (
-        f"error: --checkpoint: {place} is a file: on Spark it is a folder; choose another"
+        f"error: --checkpoint {place}: on Spark it is a folder: choose another"
     )
 
 

@@ -92,20 +92,28 @@ def _ended(totals: JobTotals, *, once: bool, goes_on: bool) -> int:
     return status or int(once and totals.unhandled > 0)
 
 
-def archive_command(line: CommandLine) -> options.Command:
-    """Appends every change to files, until stopped or with `--no-follow` up to now."""
-    function, parts = _job("archive")
+def _until_stopped(
+    name: str,
+    *more: options.Option,
+    prepare: Callable[[dict[str, options.Value]], None] = lambda values: None,
+) -> options.Command:
+    """Returns the command of a job that goes on until it is stopped, with `more` options."""
+    function, parts = _job(name)
 
     def run(stream: options.Stream, /, **values: options.Value) -> int:
+        prepare(values)
         totals = _run(function, stream, values=values)
         return _ended(totals, once=values["once"], goes_on=True)
 
-    return options.with_options(run, parts)
+    return options.with_options(run, parts, more)
+
+
+def archive_command(line: CommandLine) -> options.Command:
+    """Appends every change to files, until stopped or with `--no-follow` up to now."""
+    return _until_stopped("archive")
 
 
 _Sql = Annotated[str, Opt("in quotes, such as: SELECT keys, count(*) FROM changes …")]
-
-
 _More = Annotated[
     str, Opt("the SQL, where an archive's folder and then its stream stand before it", name="[SQL]")
 ]
@@ -131,14 +139,12 @@ def query_command(line: CommandLine) -> options.Command:
 
 def replicate_command(line: CommandLine) -> options.Command:
     """Keeps another table equal to the stream's, until stopped or with `--no-follow` up to now."""
-    function, parts = _job("replicate")
-
-    def run(stream: options.Stream, /, **values: options.Value) -> int:
-        options.refuse_redaction(values, "a replica is equal to its table")
-        totals = _run(function, stream, values=values)
-        return _ended(totals, once=values["once"], goes_on=True)
-
-    return options.with_options(run, parts, options.declared_by(WatchOptions, "redact"))
+    why = "a replica is equal to its table"
+    return _until_stopped(
+        "replicate",
+        *options.declared_by(WatchOptions, "redact"),
+        prepare=lambda values: options.refuse_redaction(values, why),
+    )
 
 
 _MIRROR_ENGINE = options.Option(
@@ -157,7 +163,7 @@ _MIRROR_ENGINE = options.Option(
 def mirror_command(line: CommandLine) -> options.Command:
     """Keeps a table in a lake equal to one, until stopped or with `--no-follow` up to now."""
     if line.peek(_MIRROR_ENGINE).last == "spark":
-        return _mirror_on_spark()
+        return _until_stopped("mirror", _MIRROR_ENGINE, prepare=_add_settings)
     from watcher.formatting.text import counted
 
     if importlib.util.find_spec("deltalake") is None:
@@ -183,41 +189,22 @@ def mirror_command(line: CommandLine) -> options.Command:
     return options.with_options(run, options.declared_by(mirror), [_MIRROR_ENGINE], parts)
 
 
-def _mirror_on_spark() -> options.Command:
-    function, parts = _job("mirror")
-
-    def run(stream: options.Stream, /, **values: options.Value) -> int:
-        lake = module("lake_table").SETTINGS[values["format"]]
-        values["conf"] = [*(f"{name}={text}" for name, text in lake), *(values["conf"] or ())]
-        totals = _run(function, stream, values=values)
-        return _ended(totals, once=values["once"], goes_on=True)
-
-    return options.with_options(run, parts, [_MIRROR_ENGINE])
+def _add_settings(values: dict[str, options.Value]) -> None:
+    """Adds Spark's settings for the format of a lake's table, which the user's own override."""
+    lake = module("lake_table").SETTINGS[values["format"]]
+    values["conf"] = [*(f"{name}={text}" for name, text in lake), *(values["conf"] or ())]
 
 
 # The default command with --engine spark: the handlers on executors
 
-# What the watch can do and Spark can't, with the reason or the way round.
-_NOT_HERE = {
+_ADVICE = {
     "max_records": "use --no-follow",
     "until": "use query or archive, or leave --engine out",
     "tail": "use --from",
     **dict.fromkeys(("tags", "everything", "exclude"), "name the tables, or globs of them"),
-    **dict.fromkeys(
-        ("snapshot", "read_limit", "snapshot_export", "on_stale"), "run it without --engine"
-    ),
-    "poll_max": "Spark paces its own reads",
-    "concurrency": "Spark's tasks run side by side",
-    **dict.fromkeys(("processes", "workers"), "Spark's executors are its processes"),
-    "live": "leave --engine out",
-    "metrics_port": "Spark has metrics of its own (spark.metrics.conf)",
 }
-
-_OF_A_WATCH = [each.name for each in options.declared_by(WatchOptions)]
-_FOR_THE_JOB = (
-    *("start", "checkpoint", "on_error"),
-    *("stop_timeout", "fail_on_data_loss"),
-)
+_OF_A_WATCH = ["live", *(each.name for each in options.declared_by(WatchOptions))]
+_FOR_THE_JOB = ("start", "checkpoint", "on_error", "stop_timeout", "fail_on_data_loss")
 _USED = {*_FOR_THE_JOB, "follow", *options.FILTERS, "redact", *options.AWS}
 
 
@@ -233,12 +220,7 @@ def watch_on_spark(
     return options.with_options(run, handler_flags.flags(handlers.values(), parts), parts)
 
 
-def _watch(
-    streams: Sequence[str],
-    choice: Choice,
-    origins: options.Origins,
-    values: Values,
-) -> int:
+def _watch(streams: Sequence[str], choice: Choice, origins: options.Origins, values: Values) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark is to be ended in order
     session, once = module("session"), not values["follow"]
     _refuse(choice, origins, values)
@@ -273,16 +255,11 @@ def _load(choice: Choice, values: Values) -> list[Handler]:
 
 def _refuse(choice: Choice, origins: options.Origins, values: Values) -> None:
     for name in origins.typed:  # a default is not for this run in particular
-        is_unused = name in _OF_A_WATCH and name not in _USED
-        if name in _NOT_HERE or is_unused:
-            advice = _NOT_HERE.get(name, "leave --engine out")
+        if name in _OF_A_WATCH and name not in _USED:
+            advice = _ADVICE.get(name, "leave --engine out")
             raise UsageError(f"not for --engine spark: {advice}", name)
     checkpoint = values["checkpoint"]
-    if checkpoint and checkpoint.startswith(SCHEME):
-        text = "on Spark a checkpoint is a folder; choose one, or run without --engine"
-        raise UsageError(text, "checkpoint", checkpoint)
-    if checkpoint and Path(checkpoint).is_file():
-        text = f"{checkpoint} is a file: on Spark it is a folder; choose another"
-        raise UsageError(text, "checkpoint")
+    if checkpoint and (checkpoint.startswith(SCHEME) or Path(checkpoint).is_file()):
+        raise UsageError("on Spark it is a folder: choose another", "checkpoint", checkpoint)
     if choice.has_lambda:
         raise UsageError("--lambda is not for --engine spark: run it without --engine")
