@@ -78,18 +78,15 @@ def _run(job: Callable[..., _Result], *operands: str | list[str], values: Values
         session.stop(spark)
 
 
-def _ended(totals: JobTotals, *, once: bool, goes_on: bool) -> int:
-    """Logs the job's totals; returns the exit status. `goes_on` with a checkpoint."""
-    done = f"{totals.records} changes in {totals.batches} batches"
-    if totals.unhandled:
-        done += f", {totals.unhandled} NOT HANDLED (see --on-error)"
-    status = exit_status(totals.signal, ends_by_itself=once)
+def _ended(done: str, number: int, *, once: bool, goes_on: bool = True) -> int:
+    """Logs what was done; returns the exit status. `number` is the signal's."""
+    status = exit_status(number, ends_by_itself=once)
     if status:
         rest = "run the same command to continue" if goes_on else "the rest was not read"
         logger.warning(f"Stopped early: {done}; {rest}")
     else:
         logger.info(f"Done: {done}")
-    return status or int(once and totals.unhandled > 0)
+    return status
 
 
 def _until_stopped(
@@ -103,7 +100,7 @@ def _until_stopped(
     def run(stream: options.Stream, /, **values: options.Value) -> int:
         prepare(values)
         totals = _run(function, stream, values=values)
-        return _ended(totals, once=values["once"], goes_on=True)
+        return _ended(str(totals), totals.signal, once=values["once"])
 
     return options.with_options(run, parts, more)
 
@@ -178,12 +175,7 @@ def mirror_command(line: CommandLine) -> options.Command:
         finally:
             os.umask(before)
         text = f"{counted(done.items, 'item')} copied, {counted(done.changes, 'change')} applied"
-        status = exit_status(done.signal, ends_by_itself=bool(values["once"]))
-        if status:
-            logger.warning(f"Stopped early: {text}; run the same command to continue")
-        else:
-            logger.info(f"Done: {text}")
-        return status
+        return _ended(text, done.signal, once=bool(values["once"]))
 
     parts = options.declared_by(WatchOptions, "redact", *options.AWS)
     return options.with_options(run, options.declared_by(mirror), [_MIRROR_ENGINE], parts)
@@ -214,36 +206,33 @@ def watch_on_spark(
     """Returns the default command on Spark, with the options of the watch and of Spark."""
     parts = [*parts, *session_options()]
 
-    def run(*streams: options.Streams, origins: options.Origins, **values: object) -> int:
-        return _watch(streams, Choice(handlers, origins, values), origins, values)
+    def run(*streams: options.Streams, origins: options.Origins, **values: options.Value) -> int:
+        # What is wrong is said here, not by Spark.
+        choice = Choice(handlers, origins, values)
+        _refuse(streams, choice, origins, values)
+        load = functools.partial(_load, choice, values)
+        load()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark is to be ended in order
+        session, once = module("session"), not values["follow"]
+        started = session.start(**options.values(session.start, values))
+        try:
+            totals: JobTotals = module("jobs").watch(
+                streams[0],
+                load,
+                test=options.record_filter(values),
+                redaction=options.redaction(values),
+                once=once,
+                connection=options.connection(values),
+                spark=started,
+                **{name: values[name] for name in _FOR_THE_JOB},
+            )
+        finally:
+            session.stop(started)
+        goes_on = bool(values["checkpoint"])
+        status = _ended(str(totals), totals.signal, once=once, goes_on=goes_on)
+        return status or int(once and totals.unhandled > 0)
 
     return options.with_options(run, handler_flags.flags(handlers.values(), parts), parts)
-
-
-def _watch(streams: Sequence[str], choice: Choice, origins: options.Origins, values: Values) -> int:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark is to be ended in order
-    session, once = module("session"), not values["follow"]
-    _refuse(choice, origins, values)
-    refuse_bad_seconds("stop_timeout", values["stop_timeout"])
-    if len(streams) != 1:
-        raise UsageError("--engine spark watches one table a run: name one")
-    load = functools.partial(_load, choice, values)
-    load()  # what is wrong with a handler is said here, not by Spark
-    started = session.start(**options.values(session.start, values))
-    try:
-        totals = module("jobs").watch(
-            streams[0],
-            load,
-            test=options.record_filter(values),
-            redaction=options.redaction(values),
-            once=once,
-            connection=options.connection(values),
-            spark=started,
-            **{name: values[name] for name in _FOR_THE_JOB},
-        )
-    finally:
-        session.stop(started)
-    return _ended(totals, once=once, goes_on=bool(values["checkpoint"]))
 
 
 def _load(choice: Choice, values: Values) -> list[Handler]:
@@ -253,7 +242,9 @@ def _load(choice: Choice, values: Values) -> list[Handler]:
     return choice.load(handler_flags.DEFAULT_HANDLER)
 
 
-def _refuse(choice: Choice, origins: options.Origins, values: Values) -> None:
+def _refuse(
+    streams: Sequence[str], choice: Choice, origins: options.Origins, values: Values
+) -> None:
     for name in origins.typed:  # a default is not for this run in particular
         if name in _OF_A_WATCH and name not in _USED:
             advice = _ADVICE.get(name, "leave --engine out")
@@ -261,5 +252,8 @@ def _refuse(choice: Choice, origins: options.Origins, values: Values) -> None:
     checkpoint = values["checkpoint"]
     if checkpoint and (checkpoint.startswith(SCHEME) or Path(checkpoint).is_file()):
         raise UsageError("on Spark it is a folder: choose another", "checkpoint", checkpoint)
+    refuse_bad_seconds("stop_timeout", values["stop_timeout"])
+    if len(streams) != 1:
+        raise UsageError("--engine spark watches one table a run: name one")
     if choice.has_lambda:
         raise UsageError("--lambda is not for --engine spark: run it without --engine")

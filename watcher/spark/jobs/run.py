@@ -53,6 +53,10 @@ class JobTotals(msgspec.Struct):
     unhandled: int = 0
     """The number of failed records that are in no dead letter."""
 
+    def __str__(self) -> str:
+        failed = f", {self.unhandled} NOT HANDLED (see --on-error)" if self.unhandled else ""
+        return f"{self.records} changes in {self.batches} batches{failed}"
+
 
 def changes(
     reader: _Reader, stream: str, connection: AwsConfig, **options: str | int | bool | None
