@@ -76,6 +76,7 @@ class _Mirror:
             redaction="",
             token={},
             copied_at=_NOW,
+            vacuumed=_NOW,
         )
         self._table.create(pa.schema([*self._columns.schema, *rows.own]), self._state)
         for first in range(0, size, ITEMS):

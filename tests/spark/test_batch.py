@@ -23,16 +23,6 @@ def numbers_of(reader: BatchReader) -> list[int]:
     return sorted(int(each) - FIRST for each in found)
 
 
-def test_a_batch_reads_a_parent_that_its_child_s_listing_hid() -> None:
-    clock = HandClock()
-    played = PlayedStream(clock)
-    played.write("a", range(10))
-    played.write("b", range(10, 20), parent="a")
-    played.hidden = {"a"}
-
-    assert numbers_of(played_batch(played, clock)) == list(range(20))
-
-
 def test_a_batch_finds_the_ends_of_open_shards_side_by_side() -> None:
     clock = HandClock()
     played = PlayedStream(clock)

@@ -46,8 +46,6 @@ def test_what_is_no_name_is_told_at_load() -> None:
         ({}, "option"),
         ({"stream": "orders", "startPosition": "latest"}, "did you mean startingPosition"),
         ({"stream": "orders", "maxOffsetsPerTrigger": "9"}, "did you mean maxRecordsPerTrigger"),
-        ({"provider": "dynamodb_streams", "stream": "orders"}, "use CREATE TEMPORARY VIEW"),
-        ({"option.stream": "orders", "stream": "orders"}, "use CREATE TEMPORARY VIEW"),
         ({"stream": "orders", "zzz": "1"}, "there are stream, startingPosition"),
         ({"stream": "orders", "maxRecordsPerTrigger": "0"}, "1 or more"),
         ({"stream": "orders", "maxEventTimeSkew": "soon"}, "'soon': give a duration such as"),

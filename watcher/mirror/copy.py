@@ -43,7 +43,7 @@ class MirrorCopy:
             text = "its values are redacted: it can't be compared with its table"
             raise UsageError(text, "with_", folder)
         self._history = merged["history"] == "true" if state is None else state.history
-        self.label = f"mirror at version {mirror.version}"
+        self.label = f"mirror at version {mirror.table.version()}"
         # Spark has the stream's position in its checkpoint: such a mirror may be behind.
         self.position = CopyPosition()
         if state is not None:
@@ -52,8 +52,8 @@ class MirrorCopy:
                 stored_at=mirror.stored_at,
                 copied_at=state.copied_at,
             )
-        self._parts = mirror.parts
-        self._rows = mirror.rows()
+        self._parts = mirror.table.metadata().partition_columns
+        self._rows = mirror.table.to_pyarrow_dataset()
         fields = [each for each in mirror.schema if each.name not in (RESCUED, *OWN)]
         self._kinds = {each.name: kind_of(each) for each in fields}
         # The columns whose types a user has chosen.

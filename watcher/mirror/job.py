@@ -92,6 +92,7 @@ class MirrorJob:
         self._once = once
         self._rows: Rows = EveryVersion() if history else LastVersion()
         self._redaction = redaction
+        self._fingerprint = "" if redaction is None else redaction.fingerprint
         types = redacted_types(description.types, redaction)
         self._columns = MirrorColumns(types, given or pa.schema([]), self._rows.own)
         self._mirror = mirror
@@ -145,19 +146,10 @@ class MirrorJob:
         if state.stream != self._arn:
             raise UsageError(f"{to} mirrors {state.stream}, not {self._arn}: give another folder")
         if state.history != self._history:
-            made, option = ("with", "give") if state.history else ("without", "leave out")
-            raise UsageError(
-                f"{to} was created {made} --history: {option} --history, or give another folder"
-            )
+            made = "with" if state.history else "without"
+            raise UsageError(f"{to} was created {made} --history: give another folder")
         if state.redaction != self._fingerprint:
-            raise UsageError(
-                f"{to} was created with other rules or another key: give those, or another folder",
-                "redact",
-            )
-
-    @property
-    def _fingerprint(self) -> str:
-        return "" if self._redaction is None else self._redaction.fingerprint
+            raise UsageError(f"{to} was created with other rules or another key", "redact")
 
     def _begun(self) -> MergedShards:
         """Returns the stream from now on, for a new copy."""
@@ -177,10 +169,6 @@ class MirrorJob:
             options=PullOptions(up_to_now=self._once),
         )
 
-    @property
-    def _whole_schema(self) -> pa.Schema:
-        return pa.schema([*self._columns.schema, *self._rows.own])
-
     def _is_commit_due(self) -> bool:
         return self._clock.monotonic() - self._committed_at >= _IDLE_COMMIT_SECONDS
 
@@ -190,7 +178,8 @@ class MirrorJob:
         """Copies the items that are left; each commit stores how far it is."""
         if self._copied is None or (self._hides_keys and not self._copied.done):
             self._copied = TokenSnapshot()
-            self._mirror.create(self._whole_schema, self._state())
+            schema = pa.schema([*self._columns.schema, *self._rows.own])
+            self._mirror.create(schema, self._state())
         while not (stopped() or self._copied.done):
             items, copied = self._next_items(self._copied)
             made = self._made(partial(self._rows.items, self._columns, items))

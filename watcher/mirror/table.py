@@ -95,28 +95,15 @@ class MirrorTable:
                     self.state = self._found_state()
 
     @property
-    def _opened(self) -> DeltaTable:
+    def table(self) -> DeltaTable:
+        """Returns the version that was opened, or written last."""
         assert self._table is not None, "create comes first"
         return self._table
 
     @property
     def schema(self) -> pa.Schema:
         """Returns its columns."""
-        return pa.schema(self._opened.schema().to_arrow())
-
-    @property
-    def version(self) -> int:
-        """Returns the version that was opened, or written last."""
-        return self._opened.version()
-
-    def rows(self) -> pyarrow.dataset.Dataset:
-        """Returns the rows of this version."""
-        return self._opened.to_pyarrow_dataset()
-
-    @property
-    def parts(self) -> Sequence[str]:
-        """Returns the columns that it is partitioned by."""
-        return self._opened.metadata().partition_columns
+        return pa.schema(self.table.schema().to_arrow())
 
     def create(self, schema: pa.Schema, state: MirrorState) -> None:
         """Creates it, or empties it for a new copy."""
@@ -134,7 +121,7 @@ class MirrorTable:
         clauses = rows.clauses([name for name in made.column_names if name not in flags])
 
         def write(properties: CommitProperties) -> None:
-            merger = self._opened.merge(
+            merger = self.table.merge(
                 made,
                 rows.on(keys),
                 source_alias="source",
@@ -163,9 +150,9 @@ class MirrorTable:
 
     def grow(self, columns: Iterable[pa.Field]) -> None:
         """Adds the columns that it lacks, null in all its rows."""
-        has = {field.name for field in self._opened.schema().fields}
+        has = {field.name for field in self.table.schema().fields}
         if new := [Field.from_arrow(each) for each in columns if each.name not in has]:
-            self._retry(lambda: self._opened.alter.add_columns(new))
+            self._retry(lambda: self.table.alter.add_columns(new))
 
     def tidy(self) -> None:
         """Compacts the files after many commits, and deletes replaced ones once a day.
@@ -179,13 +166,13 @@ class MirrorTable:
         now = datetime.now(UTC)
         if now - self.state.vacuumed >= VACUUM_AFTER:
             with self._translated_errors(), suppress(CommitFailedError):
-                self._opened.vacuum(dry_run=False, full=True)
+                self.table.vacuum(dry_run=False, full=True)
             self.state = msgspec.structs.replace(self.state, vacuumed=now)
 
     def compact(self) -> None:
         """Makes larger files of small ones; where another program does it just now, not."""
         with self._translated_errors(), suppress(CommitFailedError):
-            self._opened.optimize.compact()
+            self.table.optimize.compact()
 
     def _commit(self, state: MirrorState, write: Callable[[CommitProperties], None]) -> None:
         if before := self.state:
@@ -220,7 +207,7 @@ class MirrorTable:
             )
 
     def _append(self, rows: pa.Table, properties: CommitProperties) -> None:
-        write_deltalake(self._opened, rows, mode="append", commit_properties=properties)
+        write_deltalake(self.table, rows, mode="append", commit_properties=properties)
 
     def _overwrite(self, schema: pa.Schema, properties: CommitProperties) -> None:
         write_deltalake(
@@ -247,7 +234,7 @@ class MirrorTable:
     def _found_state(self) -> MirrorState:
         """Returns the state of the latest commit that has one."""
         for limit in (_RECENT_COMMITS, None):
-            for commit in self._opened.history(limit):
+            for commit in self.table.history(limit):
                 if text := commit.get(_STATE):
                     self.stored_at = datetime.fromtimestamp(commit["timestamp"] / 1000, UTC)
                     try:

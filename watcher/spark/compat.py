@@ -49,11 +49,6 @@ def context_of(spark: SparkSession) -> pyspark.SparkContext | None:
         return None
 
 
-def is_registered(error: PySparkException) -> bool:
-    """True where Spark has found the source by itself: 4.0 minds, newer ones don't."""
-    return error.getCondition() == "DATA_SOURCE_ALREADY_EXISTS"
-
-
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Returns Spark's schema as Arrow's, its timestamps in UTC."""
     # Up to 4.1 that is the default, and the parameter has another name.

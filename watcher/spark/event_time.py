@@ -19,8 +19,6 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-import msgspec
-
 from watcher.clock import Clock
 from watcher.spark.buffered_shard import BufferedShard, unread_since
 from watcher.spark.micro_batch import Shards
@@ -31,15 +29,6 @@ from watcher.streams.lineage import ShardStatus, TrackedShard
 _LEFT_BEHIND_SECONDS: Final = 10.0
 
 logger = logging.getLogger("watcher")
-
-
-class EventTimeLimit(msgspec.Struct, frozen=True):
-    """The event time up to which a micro-batch may go."""
-
-    until: float
-    """The latest creation time of its records (epoch seconds)."""
-    awaited: bool
-    """True if a shard that is behind is being read: the limit will rise soon."""
 
 
 class EventTimeAlignment:
@@ -54,8 +43,12 @@ class EventTimeAlignment:
         self._unstarted: dict[str, float] = {}
         """The times since which shards are behind that can't be started."""
 
-    def limit(self, shards: Shards, unstarted: Iterable[TrackedShard]) -> EventTimeLimit:
-        """Returns the limit of the next micro-batch; `unstarted` are shards that are ready."""
+    def limit(self, shards: Shards, unstarted: Iterable[TrackedShard]) -> tuple[float, bool]:
+        """Returns the latest creation time (epoch seconds) of the next micro-batch's records.
+
+        And True if a shard that is behind is being read: the limit will rise soon. `unstarted` are
+        shards that are ready.
+        """
         unread = {each.id: unread_since(each) for each in unstarted}
         for each in shards.values():
             if self._is_unread(each, len(shards)):
@@ -66,7 +59,7 @@ class EventTimeAlignment:
         awaited = behind.keys() - self.left_behind
         parked = {name for name, each in shards.items() if each.is_parked}
         until = min((behind[name] for name in awaited), default=math.inf)
-        return EventTimeLimit(until + self._skew, bool(awaited - parked))
+        return until + self._skew, bool(awaited - parked)
 
     def _is_unread(self, shard: BufferedShard, count: int) -> bool:
         """False for a shard that has ended, or that had no further records a moment ago."""

@@ -14,9 +14,10 @@ from pyspark.sql.types import StructType
 from watcher.aws.arns import region_in
 from watcher.errors import UsageError
 from watcher.records.wire import WireChange, WireRecord
-from watcher.spark import compat, options
-from watcher.spark.columns import ArrowEncoder, columns, ddl, key_of_item, without
+from watcher.spark import options
+from watcher.spark.columns import ddl, key_of_item, without
 from watcher.spark.options import SourceOptions
+from watcher.spark.tasks import row_encoder
 from watcher.time_machine.exports import Export, ExportLine
 
 _ROWS: Final = 1_000
@@ -32,9 +33,7 @@ class ExportReader(DataSourceReader):
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._options, self._place, self._keys = _parsed(given)
-        self._arrow = compat.arrow_schema(schema)
-        if self._arrow.names != list(columns(self._options)):
-            raise UsageError(".schema(…) can't be given to dynamodb_export")
+        self._encoder = row_encoder(self._options, schema)
 
     def _export(self) -> Export:
         return Export(self._place, self._options.connection)
@@ -46,11 +45,10 @@ class ExportReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields a file's rows; an item of a full export has no event name and no number."""
         export = self._export()
-        encoder = ArrowEncoder(self._options, self._arrow)
         lines = export.lines_of(partition.value)
         while some := list(islice(lines, _ROWS)):
             records = [self._record(export, line) for line in some]
-            batch = encoder.encode_records(records, "", self._keys)
+            batch = self._encoder.encode_records(records, "", self._keys)
             yield without(batch, "sequence_number", "shard_id")
 
     def _record(self, export: Export, line: ExportLine) -> WireRecord:

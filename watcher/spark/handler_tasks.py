@@ -25,7 +25,9 @@ COLUMNS: Final = "event_source_arn,shard_id,record"
 OUTCOME: Final = "printed binary, error string, unhandled long"
 """The rows that tasks return: what handlers have printed, the error that has stopped them, and the
 number of records that a handler failed on and that are kept nowhere."""
-_TYPES: Final = (pa.binary(), pa.string(), pa.int64())
+_SCHEMA: Final = pa.schema(
+    [("printed", pa.binary()), ("error", pa.string()), ("unhandled", pa.int64())]
+)
 
 # A task that closes handlers keeps its process for so long: the next task gets another one.
 _CLOSE_SECONDS: Final = 0.05
@@ -118,9 +120,8 @@ def close(task: HandlersTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
 
 def _outcome(printed: bytes, error: str | None = None, unhandled: int = 0) -> pa.RecordBatch:
-    names = [field.split()[0] for field in OUTCOME.split(", ")]
-    values = zip((printed, error, unhandled), _TYPES, strict=True)
-    return pa.RecordBatch.from_arrays([pa.array([value], kind) for value, kind in values], names)
+    row = {"printed": printed, "error": error, "unhandled": unhandled}
+    return pa.RecordBatch.from_pylist([row], _SCHEMA)
 
 
 class _Stdout(io.TextIOWrapper):

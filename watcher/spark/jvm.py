@@ -8,14 +8,11 @@ import logging
 import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 from pyspark import SparkConf, SparkContext
@@ -166,14 +163,11 @@ def launch(settings: Mapping[str, str], *, is_private: bool) -> JvmOutput | None
     output = JvmOutput()
     try:
         start: Any = launch_gateway
-        with safe_path.inherited(), _interruptible() as late:
+        with safe_path.inherited():
             umask = 0o077 if is_private else -1  # -1 leaves it
             gateway = start(
                 conf, {"stdout": output.writer, "stderr": output.writer, "umask": umask}
             )
-            if late:
-                _end(gateway.proc)
-                raise KeyboardInterrupt
     except KeyboardInterrupt as error:
         _end(_process_in(error))
         raise
@@ -186,30 +180,6 @@ def launch(settings: Mapping[str, str], *, is_private: bool) -> JvmOutput | None
     SparkContext._ensure_initialized(gateway=gateway)
     STARTED.append(output)
     return output
-
-
-@contextmanager
-def _interruptible() -> Iterator[list[int]]:
-    """Yields the signals that came as Python forked: what they raise there is lost, and printed."""
-    late: list[int] = []
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        while frame is not None:
-            if frame.f_code is subprocess.Popen.__init__.__code__:
-                late.append(number)
-                return
-            frame = frame.f_back
-        raise KeyboardInterrupt
-
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield late
-        return
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield late
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _process_in(error: BaseException) -> subprocess.Popen[bytes] | None:
@@ -230,8 +200,7 @@ def end() -> None:
 
 
 def _end(process: subprocess.Popen[bytes] | None) -> None:
-    """Ends a JVM, which never hears of Ctrl-C, with its temporary files."""
-    if process is not None:
+    if process is not None:  # it never hears of Ctrl-C
         process.terminate()
 
 

@@ -188,14 +188,10 @@ def _refuse_other(
     """Raises UsageError for a table of something else, or one that has to be copied again."""
     if not found:
         raise UsageError(f"{table.name} is not of mirror --engine spark: give another", "to")
-    if found["table"] != state["table"]:
-        raise UsageError(f"{table.name} is a copy of {found['table']}: give another", "to")
-    if found["history"] != state["history"]:
-        made = "with" if found["history"] == "true" else "without"
-        raise UsageError(f"{table.name} was created {made} --history: give another", "to")
-    if found["redaction"] != state["redaction"]:
-        text = f"{table.name} was created with other rules or another key: give another table"
-        raise UsageError(text, "redact")
+    for name in ("table", "history", "redaction"):
+        if found[name] != state[name]:
+            was, text = found[name] or "none", state[name] or "none"
+            raise UsageError(f"{table.name} has the {name} {was}, not {text}: give another", "to")
     if found["stream"] != state["stream"] and not recopy:
         raise UsageError(
             f"{table.name} follows {found['stream']}, which another stream has replaced: "
@@ -253,7 +249,11 @@ def _changed(
     rows: Rows, columns: MirrorColumns, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.Table]:
     """Yields the rows to merge, on an executor that gets whole items' changes in their order."""
-    made = (row for batch in batches for row in zip(*_lists(batch), strict=True))
+    made = (
+        row
+        for batch in batches
+        for row in zip(*(batch[name].to_pylist() for name in _COLUMNS), strict=True)
+    )
     found: list[ItemChange] = []
     for _, group in groupby(made, key=itemgetter(0)):
         # A hot item's other changes are not even decoded.
@@ -264,10 +264,6 @@ def _changed(
             found = []
     if found:
         yield rows.changes(columns, found)
-
-
-def _lists(batch: pa.RecordBatch) -> list[list[Any]]:
-    return [batch[name].to_pylist() for name in _COLUMNS]
 
 
 def _change(row: Sequence[Any]) -> ItemChange:

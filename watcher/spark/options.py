@@ -133,10 +133,6 @@ _CONNECTION: Final = ("region", "profile", "endpointUrl")
 _KNOWN: Final = {name.lower(): name for name in (*_DECLARED, "redact", *_CONNECTION)}
 _OF_ITEMS: Final = ("segments", "readLimit")
 _OF_CHANGES: Final = ("startingPosition", "endingPosition", "wireRecords")
-# The nearest name would mean the opposite.
-_KAFKA: Final = {"maxoffsetspertrigger": "maxrecordspertrigger"}
-# What Spark adds to the options of a table in a catalog.
-_OF_TABLES: Final = ("provider", "owner")
 
 
 def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -178,12 +174,6 @@ def _refuse_mixed(values: Mapping[str, str]) -> None:
 
 
 def _unknown(name: str) -> str:
-    if name.lower() in _OF_TABLES or name.lower().startswith("option."):
-        return (
-            "CREATE TABLE … USING dynamodb_streams is not possible: use CREATE TEMPORARY VIEW … "
-            "USING dynamodb_streams OPTIONS (…)"
-        )
-    names = [*_KNOWN] if name.lower() not in _KAFKA else [_KAFKA[name.lower()]]
-    near = difflib.get_close_matches(name.lower(), names, 1)
+    near = difflib.get_close_matches(name.lower(), _KNOWN, 1)
     hint = f"did you mean {_KNOWN[near[0]]}?" if near else f"there are {', '.join(_KNOWN.values())}"
     return f"dynamodb_streams has no option {name}: {hint}"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
 from watcher.aws.connect import connect, for_worker
 from watcher.aws.lister import Lister
-from watcher.aws.model import AfterSequence, AtTime, Listing, Service, TrimHorizon, opened_at
+from watcher.aws.model import AfterSequence, Listing, Service, TrimHorizon, opened_at
 from watcher.aws.retry import first_listing
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError, UsageError
@@ -21,7 +21,7 @@ from watcher.pull.stream_successor import StreamEnd
 from watcher.spark import micro_batch, offsets
 from watcher.spark.buffered_shard import BufferedPage, BufferedShard, ReaderEvent, unread_since
 from watcher.spark.deferred_range import DeferredRange
-from watcher.spark.event_time import EventTimeAlignment, EventTimeLimit
+from watcher.spark.event_time import EventTimeAlignment
 from watcher.spark.offsets import Offset, ShardOffset
 from watcher.spark.options import REMEDY, SourceOptions
 from watcher.spark.read_ahead import ReadAhead
@@ -44,18 +44,6 @@ _FILL_SECONDS: Final = 1.0
 """The longest wait for the records that a limit asks for, where a backlog has them."""
 _FRESH_SECONDS: Final = 1.0
 """The age up to which a planner's start, in several steps, takes one listing."""
-
-Report: TypeAlias = dict[str, int]
-"""Figures of a query's progress, by their names."""
-
-
-class _StoppingPoint(msgspec.Struct, frozen=True):
-    """The end of `availableNow`."""
-
-    written: datetime
-    """The time, some seconds later, by which earlier records are in their shards."""
-    closed: set[str] | None
-    """The shards that were closed at that moment; None: unknown."""
 
 
 class Planner:
@@ -93,7 +81,10 @@ class Planner:
         self._listed_at = 0.0
         self._coordinator: Coordinator | None = None
         self._first_shards: set[str] = set()  # those of the first offset
-        self._stop_at: _StoppingPoint | None = None
+        # The end of `availableNow`: the time, some seconds later, by which earlier records are in
+        # their shards, and the shards that were closed at that moment (None: unknown).
+        self._stop_at: datetime | None = None
+        self._closed_then: set[str] | None = None
         self._alignment = EventTimeAlignment(options.max_event_time_skew, clock)
         self.awaits_others = False
         """True if buffered records wait for a shard that is behind them in event time."""
@@ -151,20 +142,17 @@ class Planner:
 
     def stop_at_now(self) -> None:
         """Ends the query with the records written before this moment (`availableNow`)."""
-        closed: set[str] | None = None
         try:
             listing = self._listed()
-            now, closed = listing.time, listing.closed()
+            now, self._closed_then = listing.time, listing.closed()
         except StreamGoneError:  # `latest` reports it
             now = datetime.fromtimestamp(self._clock.time(), UTC)
-        written = now + timedelta(seconds=CORE_TIMING.written_seconds + 1)
-        self._stop_at = _StoppingPoint(written, closed)
+        self._stop_at = now + timedelta(seconds=CORE_TIMING.written_seconds + 1)
 
     def take_over(self, former: Planner) -> None:
         """Takes the place of the planner of another stream of the table, in the same query."""
         self._succession.take_over(former._succession)
-        if former._stop_at is not None:
-            self._stop_at = _StoppingPoint(former._stop_at.written, None)
+        self._stop_at = former._stop_at
 
     def latest(self, start: Offset, max_records: int | None) -> Offset:
         """Returns the end of the next micro-batch; `start` itself if there is none now.
@@ -219,10 +207,10 @@ class Planner:
         if not any(each.pages or each.for_executors for each in shards.values()):
             self.awaits_others = False
             return micro_batch.end_offset(start, max_records, shards, lineage)
-        limit = self._alignment.limit(shards, lineage.ready())
+        until, is_awaited = self._alignment.limit(shards, lineage.ready())
         is_cut = not any(each.for_executors for each in shards.values())
         self.awaits_others = not is_cut and (
-            limit.awaited or self._read_here(limit, start, coordinator)
+            is_awaited or self._read_here(until, start, coordinator)
         )
         if self.awaits_others:
             return None
@@ -232,16 +220,16 @@ class Planner:
             shards,
             lineage,
             limits=self._ahead.limits,
-            until=limit.until,
+            until=until,
         )
-        self.awaits_others = limit.awaited or end is None
+        self.awaits_others = is_awaited or end is None
         return end
 
-    def _read_here(self, limit: EventTimeLimit, start: Offset, coordinator: Coordinator) -> bool:
+    def _read_here(self, limit: float, start: Offset, coordinator: Coordinator) -> bool:
         """Reads the shards here that executors would read past the end; True if there are any."""
         whole = [each for each in self._ahead.shards.values() if each.for_executors]
-        full_at = micro_batch.full_at(self._ahead.shards, self._ahead.limits, limit.until)
-        until = min(limit.until, full_at + self._options.max_event_time_skew)
+        full_at = micro_batch.full_at(self._ahead.shards, self._ahead.limits, limit)
+        until = min(limit, full_at + self._options.max_event_time_skew)
         if until == math.inf:
             return False
         lineage = coordinator.lineage
@@ -325,7 +313,7 @@ class Planner:
         )
         return msgspec.structs.replace(between, since=now)
 
-    def report(self) -> Report:
+    def report(self) -> dict[str, int]:
         """Returns the query's progress: figures of what follows the newest micro-batch.
 
         Spark asks right after it has planned one, and shows the answer until the next.
@@ -394,10 +382,7 @@ class Planner:
             self._ahead.wake()
 
     def _start(self, coordinator: Coordinator, ready: list[TrackedShard]) -> None:
-        bounded_at, closed = None, coordinator.listing.closed()
-        if self._stop_at is not None:
-            bounded_at = self._stop_at.written
-            closed = closed if self._stop_at.closed is None else self._stop_at.closed
+        closed = coordinator.listing.closed() if self._closed_then is None else self._closed_then
         for shard in ready:
             if shard.id not in self._first_shards:
                 # It opened after the query's start: the query reads it from its first record on.
@@ -409,7 +394,7 @@ class Planner:
             else:
                 may_defer = not self._options.is_limited
                 is_closed = coordinator.is_closed(shard.id)
-                self._ahead.add(shard, bounded_at, closed=is_closed, may_defer=may_defer)
+                self._ahead.add(shard, self._stop_at, closed=is_closed, may_defer=may_defer)
 
     def _handle_events(self, coordinator: Coordinator) -> None:
         """Handles the readers' events. Raises the error that ended them, and DataLossError."""
@@ -496,7 +481,8 @@ def _lag(
         times += [each.created for each in held if _is_left(each, reached)]
         if not (shard.attempted or shard.pages or (reached and reached.finished)):
             unread.append(shard.tracked)
-    times += _opened(unread, now)
+    kept = now - RETENTION.total_seconds()
+    times += [max(kept, since) for since in map(unread_since, unread) if since > -math.inf]
     return max(0, round(now - min(times))) if times else 0
 
 
@@ -506,18 +492,3 @@ def _is_left(held: BufferedPage | DeferredRange, planned: ShardOffset | None) ->
         or not isinstance(planned.position, AfterSequence)
         or int(held.upto) > int(planned.position.sequence_number)
     )
-
-
-def _opened(unread: Iterable[TrackedShard], now: float) -> Iterator[float]:
-    """Yields the earliest possible time of a record in each shard that was not read yet."""
-    kept = now - RETENTION.total_seconds()
-    for each in unread:
-        if (since := _oldest_unread(each)) is not None:
-            yield max(kept, since.timestamp())
-
-
-def _oldest_unread(shard: TrackedShard) -> datetime | None:
-    """Returns a time before which no record of a shard is unread, if one is known."""
-    if isinstance(shard.position, AtTime):
-        return shard.position.time
-    return opened_at(shard.id) or shard.since

@@ -65,7 +65,7 @@ def start(
 
     Raises UsageError for a wrong setting.
     """
-    own_settings = dict(map(_setting, conf or ()))
+    own_settings = dict(key_value(each, "conf") for each in conf or ())
     _refuse_connect(master, own_settings)
     jvm.set_java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -137,10 +137,11 @@ def _is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def _setting(text: str) -> tuple[str, str]:
+def key_value(text: str, option: str) -> tuple[str, str]:
+    """Returns KEY=VALUE in two. Raises UsageError, which names the option."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise UsageError("give KEY=VALUE", "conf", text)
+        raise UsageError("give KEY=VALUE", option, text)
     return name, value
 
 

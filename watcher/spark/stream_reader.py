@@ -23,7 +23,7 @@ from watcher.spark.compat import (
 )
 from watcher.spark.offsets import Offset, OffsetJson
 from watcher.spark.options import SourceOptions
-from watcher.spark.planner import Planner, Report
+from watcher.spark.planner import Planner
 from watcher.spark.tasks import (
     KeysOf,
     TaskPartition,
@@ -126,7 +126,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "imageFormat, or give another checkpoint"
             )
 
-    def reportLatestOffset(self) -> Report | None:
+    def reportLatestOffset(self) -> dict[str, int] | None:
         """Returns lag and shards, for the query's progress."""
         return None if self._made_planner is None else self._made_planner.report()
 

@@ -119,7 +119,7 @@ def row_encoder(options: SourceOptions, schema: StructType) -> ArrowEncoder:
     """Returns the encoder of a read's rows. Raises UsageError for another schema than its own."""
     arrow = compat.arrow_schema(schema)
     if arrow.names != list(columns(options)):
-        raise UsageError(".schema(…) can't be given to dynamodb_streams")
+        raise UsageError(".schema(…) can't be given: the source has its own")
     return ArrowEncoder(options, arrow)
 
 

@@ -8,13 +8,14 @@ from pyspark.sql import SparkSession
 
 from watcher.aws.config import AwsConfig
 from watcher.declared import Opt
-from watcher.errors import DataLossError, UsageError
+from watcher.errors import DataLossError
 from watcher.shutdown import Shutdown
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import JobTotals, new_stop_file, run, trigger
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.merge import merge_into
+from watcher.spark.session import key_value
 
 logger = logging.getLogger("watcher")
 
@@ -73,7 +74,7 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
         history=history,
         columns=columns,
         partition_by=partition_by,
-        properties=dict(map(_property, property or ())),
+        properties=dict(key_value(each, "property") for each in property or ()),
         baseline=baseline,
         recopy=recopy,
         checkpoint=checkpoint,
@@ -92,10 +93,3 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
         return run(start, "merged", stop=stop, stop_file=stop_file, once=once)
     except DataLossError as error:
         raise DataLossError(f"{error}; or --recopy, which compares all rows") from error
-
-
-def _property(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError("give KEY=VALUE", "property", text)
-    return name, value

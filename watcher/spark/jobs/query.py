@@ -193,11 +193,6 @@ def _exact(result: DataFrame) -> DataFrame:
 
 
 def _text(value: object) -> str:
-    match value:
-        case None:
-            return ""
-        case str():
-            return value
-        case bytes() | bytearray():  # as in the JSON
-            return base64.b64encode(value).decode()
-    return str(value)
+    if isinstance(value, bytes | bytearray):  # as in the JSON
+        return base64.b64encode(value).decode()
+    return "" if value is None else str(value)

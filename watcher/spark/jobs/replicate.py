@@ -167,15 +167,12 @@ def _write(
 
 def last_writes(names: list[str], keys: list[str], images: list[str | None]) -> list[Write]:
     """Returns each item's last change as a write: no request may name an item twice."""
-    last: dict[str, tuple[str, str | None]] = {}
+    last: dict[str, Write] = {}
     for name, key, image in zip(names, keys, images, strict=True):
         # One text, whatever the order of the attributes and the text of a number.
         text = msgspec.json.encode(key_of(key.encode()), order="sorted").decode()
-        last[text] = (key, None if name == "REMOVE" else image)
-    return [_write_of(key, image) for key, image in last.values()]
-
-
-def _write_of(key: str, image: str | None) -> Write:
-    if image is None:
-        return {"DeleteRequest": {"Key": wire_item(key.encode())}}
-    return {"PutRequest": {"Item": wire_item(image.encode())}}
+        if name == "REMOVE" or image is None:
+            last[text] = {"DeleteRequest": {"Key": wire_item(key.encode())}}
+        else:
+            last[text] = {"PutRequest": {"Item": wire_item(image.encode())}}
+    return [*last.values()]
