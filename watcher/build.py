@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 
@@ -113,20 +113,27 @@ def build_manager(
     stats = StatsCollector(
         options.poll_max_seconds, workers.counters, clock, bounded=options.is_bounded
     )
-    dispatcher = build_dispatcher(
-        options,
+    dispatcher = Dispatcher(
         handlers,
-        store,
-        clock,
+        options.failure_policy,
+        shutdown=Shutdown(options.stop_timeout, options.stop_requested, clock),
+        clock=clock,
+        check=None if store is None else store.raise_unless_held,
         # Saving and reporting go on while the loop's thread waits for a handler.
         before_retry=lambda: manager.save_before_retry(),
         during_wait=lambda: manager.go_on_beside_handlers(),
         in_threads=pool is not None,
         times_handlers=bool(displays),
     )
-    saver = build_saver(store, streams, dispatcher, heartbeat, clock, totals=totals)
-    progress = build_progress(options, totals=totals, stats=stats, saver=saver, clock=clock)
-    delivery = build_delivery(pool, dispatcher, progress, heartbeat, workers=workers, clock=clock)
+    saver = CheckpointSaver(
+        store=store,
+        tokens=partial(streams.tokens, dispatcher),
+        has_pending=lambda: dispatcher.pending_count > 0,
+        heartbeat=heartbeat,
+        clock=clock,
+    )
+    progress = _progress(options, totals=totals, stats=stats, saver=saver, clock=clock)
+    delivery = _delivery(pool, dispatcher, progress, heartbeat, workers=workers, clock=clock)
     health = HealthChecker(
         streams=streams,
         stats=stats,
@@ -160,61 +167,13 @@ def build_manager(
     return manager
 
 
-def build_dispatcher(
-    options: WatchOptions,
-    handlers: Sequence[Handler],
-    store: Store | None,
-    clock: Clock,
-    *,
-    before_retry: Callable[[], object],
-    during_wait: Callable[[], object],
-    in_threads: bool,
-    times_handlers: bool,
-) -> Dispatcher:
-    """Returns the dispatcher, which obeys the shutdown and the lease."""
-    return Dispatcher(
-        handlers,
-        options.failure_policy,
-        shutdown=Shutdown(
-            options.stop_timeout,
-            stop_requested=options.stop_requested,
-            clock=clock,
-        ),
-        clock=clock,
-        check=None if store is None else store.raise_unless_held,
-        before_retry=before_retry,
-        during_wait=during_wait,
-        in_threads=in_threads,
-        times_handlers=times_handlers,
-    )
-
-
-def build_saver(
-    store: Store | None,
-    streams: WatchedStreams,
-    dispatcher: Dispatcher,
-    heartbeat: Heartbeat,
-    clock: Clock,
-    *,
-    totals: Totals,
-) -> CheckpointSaver:
-    """Returns the saver; its positions stay before records that wait in a handler's batch."""
-    return CheckpointSaver(
-        store=store,
-        tokens=partial(streams.tokens, dispatcher),
-        has_pending=lambda: dispatcher.pending_count > 0,
-        heartbeat=heartbeat,
-        clock=clock,
-    )
-
-
-def build_progress(
+def _progress(
     options: WatchOptions,
     *,
     totals: Totals,
     stats: StatsCollector,
     saver: CheckpointSaver,
-    clock: Clock = CLOCK,
+    clock: Clock,
 ) -> Progress:
     """Returns the progress, which filters and counts records, and moves the positions."""
 
@@ -233,7 +192,7 @@ def build_progress(
     )
 
 
-def build_delivery(
+def _delivery(
     pool: HandlerPool | None,
     dispatcher: Dispatcher,
     progress: Progress,

@@ -31,10 +31,10 @@ _FOLDER_MAX = 70
 # The time for the end of multiprocessing's servers, which take some 20 ms.
 _SERVERS_END_SECONDS = 2.0
 
-# Not `weakref.WeakMethod`: at the program's end it may log that 'NoneType' has no `_alive`.
-_Methods = dict[int, tuple[weakref.ref[object], Callable[[Any], object]]]
-_in_forked_child: _Methods = {}
-_before_fork: _Methods = {}
+# Bound methods by their objects, which they don't keep alive.
+_Methods = weakref.WeakKeyDictionary[object, Callable[[Any], object]]
+_in_forked_child: _Methods = weakref.WeakKeyDictionary()
+_before_fork: _Methods = weakref.WeakKeyDictionary()
 _started: weakref.WeakSet[BaseProcess] = weakref.WeakSet()
 _servers: list[tuple[int | None, int | None]] = []
 """The process and the pipe of each fork server that was replaced."""
@@ -52,14 +52,12 @@ def before_fork(method: Callable[[], object]) -> None:
 
 def _add(methods: _Methods, method: Callable[[], object]) -> None:
     assert isinstance(method, MethodType)
-    reference = weakref.ref(method.__self__, lambda dead: methods.pop(id(dead), None))
-    methods[id(reference)] = reference, method.__func__
+    methods[method.__self__] = method.__func__
 
 
 def _call_all(methods: _Methods) -> None:
-    for reference, method in list(methods.values()):
-        if (owner := reference()) is not None:
-            method(owner)
+    for owner, method in list(methods.items()):
+        method(owner)
 
 
 os.register_at_fork(

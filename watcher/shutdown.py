@@ -47,7 +47,6 @@ class Shutdown:
     def __init__(
         self,
         timeout: float = math.inf,
-        *,
         stop_requested: Callable[[], bool] = lambda: False,
         clock: Clock = CLOCK,
     ) -> None:

@@ -94,14 +94,14 @@ class Heartbeat:
         return self._clock.monotonic() - self._cells[_TRIED_AT]
 
 
-_PHASE_NAMES = {
-    Phase.STARTING: "the start",
-    Phase.STANDING_BY: "standing by",
-    Phase.WATCHING: "the watch's loop",
-    Phase.READING_ITEMS: "a read of the table's items",
-    Phase.DELIVERING: "a handler",
-    Phase.SAVING: "a save of the positions",
-}
+_PHASE_NAMES = (
+    "the start",
+    "standing by",
+    "the watch's loop",
+    "a read of the table's items",
+    "a handler",
+    "a save of the positions",
+)
 _STANDS_BY = "standing by: another watch has the lease"
 
 

@@ -167,19 +167,16 @@ class _Lines:
     def __init__(self, text: str, noun: str = "shard") -> None:
         self._text = text
         self._noun = noun
-        self._lines: list[str] = []
-        self._more = 0
+        self._found: list[str] = []
 
     def add(self, name: str, seconds: float | None = None) -> None:
-        if len(self._lines) == _FEW:
-            self._more += 1
-            return
         how_long = "" if seconds is None else f", for {seconds:.0f} s"
-        self._lines.append(f"{name}: {self._text}{how_long}")
+        self._found.append(f"{name}: {self._text}{how_long}")
 
     def all(self) -> list[str]:
-        more = f"{counted(self._more, f'more {self._noun}')}: {self._text}"
-        return [*self._lines, more] if self._more else self._lines
+        more = len(self._found) - _FEW
+        rest = [f"{counted(more, f'more {self._noun}')}: {self._text}"] if more > 0 else []
+        return self._found[:_FEW] + rest
 
 
 def _name(shard_key: ShardKey) -> str:

@@ -115,16 +115,13 @@ class WatchedStreams:
             logger.info(f"{name} holds streams that are not watched now, and keeps them: {names}")
 
     def _log_resumed(self, resumed: Sequence[str], fresh: Sequence[str], name: str) -> None:
-        for arn in resumed if len(resumed) <= _FEW else ():
-            logger.info(f"Resuming from {name}", extra={"stream": arn})
-        for arn in fresh if len(fresh) <= _FEW else ():
-            logger.info(f"{name} holds no position in {arn}: it begins at --from")
-        if len(resumed) > _FEW:
-            logger.info(f"Resuming {len(resumed):,} streams from {name}")
-        if len(fresh) > _FEW:
-            logger.info(
-                f"{name} holds no positions in {len(fresh):,} streams: they begin at --from"
-            )
+        for arns, text in (
+            (resumed, f"Resuming {{}} from {name}"),
+            (fresh, f"{name} holds no position in {{}}: begins at --from"),
+        ):
+            if arns:
+                which = arns[0] if len(arns) == 1 else counted(len(arns), "stream")
+                logger.info(text.format(which))
 
     def tokens(self, dispatcher: Dispatcher) -> list[Token]:
         """Returns the tokens of all streams, removed ones included while they may be of use."""

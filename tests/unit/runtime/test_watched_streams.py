@@ -207,7 +207,7 @@ def test_a_checkpoint_of_one_grows_to_several_and_the_new_one_begins_as_asked(
         (OF_ORDERS, AfterSequence(str(FIRST + 5))),
         (OF_USERS, Latest()),
     ]
-    assert f"memory holds no position in {USERS}: it begins at --from" in caplog.messages
+    assert f"memory holds no position in {USERS}: begins at --from" in caplog.messages
     assert [each.stream_arn for each in store.load()] == [ARN, USERS]
 
 
@@ -221,7 +221,7 @@ def test_that_many_are_resumed_is_said_in_two_lines(
     region.play(seen, others=others, store=store).run(1.0)
     assert [text for text in caplog.messages if "memory" in text] == [
         "Resuming 26 streams from memory",
-        "memory holds no positions in 25 streams: they begin at --from",
+        "memory holds no position in 25 streams: begins at --from",
     ]
 
 
