@@ -125,13 +125,7 @@ def build_manager(
         in_threads=pool is not None,
         times_handlers=bool(displays),
     )
-    saver = CheckpointSaver(
-        store=store,
-        tokens=partial(streams.tokens, dispatcher),
-        has_pending=lambda: dispatcher.pending_count > 0,
-        heartbeat=heartbeat,
-        clock=clock,
-    )
+    saver = _saver(store, streams, dispatcher, heartbeat, clock)
     progress = _progress(options, totals=totals, stats=stats, saver=saver, clock=clock)
     delivery = _delivery(pool, dispatcher, progress, heartbeat, workers=workers, clock=clock)
     health = HealthChecker(
@@ -140,7 +134,6 @@ def build_manager(
         workers=workers,
         delivery=delivery,
         saver=saver,
-        store=store,
         shutdown=dispatcher.shutdown,
         poll_max_seconds=options.poll_max_seconds,
         clock=clock,
@@ -165,6 +158,22 @@ def build_manager(
         clock=clock,
     )
     return manager
+
+
+def _saver(
+    store: Store | None,
+    streams: WatchedStreams,
+    dispatcher: Dispatcher,
+    heartbeat: Heartbeat,
+    clock: Clock,
+) -> CheckpointSaver:
+    return CheckpointSaver(
+        store=store,
+        tokens=partial(streams.tokens, dispatcher),
+        has_pending=lambda: dispatcher.pending_count > 0,
+        heartbeat=heartbeat,
+        clock=clock,
+    )
 
 
 def _progress(

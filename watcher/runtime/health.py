@@ -46,7 +46,6 @@ class HealthChecker:
         workers: Workers,
         delivery: Delivery,
         saver: CheckpointSaver,
-        store: Store | None,
         shutdown: Shutdown,
         poll_max_seconds: float,
         clock: Clock = CLOCK,
@@ -57,7 +56,7 @@ class HealthChecker:
         self._workers = workers
         self._delivery = delivery
         self._saver = saver
-        self._store = store
+        self._store = saver.store
         self._shutdown = shutdown
         self._late_seconds = late_seconds
         self._read_seconds = self._late_seconds + poll_max_seconds

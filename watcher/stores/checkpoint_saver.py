@@ -39,7 +39,7 @@ class CheckpointSaver:
     ) -> None:
         self.error: UsageError | None = None
         """The error of the last save, if it failed; the next save is then due as usual."""
-        self._store = store
+        self.store = store
         self._tokens = tokens
         self._has_pending = has_pending
         self._heartbeat = heartbeat or Heartbeat(clock=clock)
@@ -59,9 +59,9 @@ class CheckpointSaver:
             self._is_dirty = True
             if self._clock.monotonic() >= self._saved_at + self._duration:
                 self.save_now()
-        elif self._store is not None:
+        elif self.store is not None:
             self._has_saved = True
-            self._write(self._store)
+            self._write(self.store)
 
     def mark_dirty(self) -> None:
         """Notes that there is something to save."""
@@ -69,7 +69,7 @@ class CheckpointSaver:
 
     def save_if_due(self) -> None:
         """Saves once a second, and seldom in an idle watch."""
-        store = self._store
+        store = self.store
         age = self._clock.monotonic() - self._saved_at
         due = max(_SAVE_SECONDS if self._is_dirty else _IDLE_SECONDS, self._duration)
         if store is not None and store.is_lost:  # the save raises that
@@ -99,10 +99,10 @@ class CheckpointSaver:
         """Saves; logs an error such as a full disk, which does not end the watch."""
         self._is_dirty = False
         self._saved_at = began = self._clock.monotonic()
-        if self._store is None:
+        if self.store is None:
             return
         try:
-            self._write(self._store)
+            self._write(self.store)
             if self.error is not None:
                 logger.info("The positions are saved again")
             self.error = None
