@@ -169,14 +169,11 @@ class DisturbedTables(TablesClient):
         table: str,
         segment: int,
         segments: int,
-        limit: int | None = None,
         *,
         on_units: Callable[[float], None] | None = None,
     ) -> Iterator[list[msgspec.Raw]]:
         self._happens()
-        for page in super().scan(table, segment, segments, limit or 10, on_units=on_units):
-            yield page
-            self._happens()
+        yield from super().scan(table, segment, segments, on_units=on_units)
 
     def page(
         self, table: str, after: Key | None, **query: object

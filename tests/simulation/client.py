@@ -94,10 +94,6 @@ class SimulatedClient:
         answer = self._call(_TABLES, "DescribeTable", {"TableName": table})
         return answer["Table"]
 
-    def status(self, arn: str) -> str:
-        answer = self._describe({"StreamArn": arn, "Limit": 1})
-        return str(answer["StreamDescription"]["StreamStatus"])
-
     def list_shards(self, arn: str) -> Listing:
         listing = read_listing(arn, self._describe, self._wait)
         self._listed()

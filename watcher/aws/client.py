@@ -232,11 +232,6 @@ class StreamsClient:
                 return tags
             query["NextToken"] = more
 
-    def status(self, arn: str) -> str:
-        """Returns a stream's StreamStatus."""
-        answer = self._describe({"StreamArn": arn, "Limit": 1})
-        return str(answer["StreamDescription"].get("StreamStatus", ""))
-
     def table(self, arn: str) -> str:
         """Returns the name for a stream's table in calls: its ARN, or its name.
 

@@ -97,14 +97,9 @@ def for_loop(connection: AwsConfig, arn: str, counters: Counters) -> StreamsClie
 def parse_stream_name(text: str) -> Name:
     """Returns the stream or table that a text names. Raises StreamError for no name."""
     name = parse_name(text)
-    if is_glob(text):
-        text = f"{text!r} may be several tables, and one is meant; see: python -m watcher streams"
-        raise StreamError(text)
-    if name is None:
-        raise StreamError(
-            f"{text!r} is neither a stream ARN, nor a table ARN, nor a table name; "
-            "see: python -m watcher streams"
-        )
+    if name is None or is_glob(text):
+        kind = "a stream ARN, nor a table ARN, nor a table name"
+        raise StreamError(f"{text!r} is neither {kind}; see: python -m watcher streams")
     return name
 
 

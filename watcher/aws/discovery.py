@@ -29,7 +29,6 @@ from watcher.errors import (
 
 logger = logging.getLogger("watcher")
 
-_READING = ("ENABLED", "ENABLING")
 _ABOUT = ("region", "profile", "endpoint_url")
 # At 100 streams a call, the search for a misspelled name takes a second or two.
 _MOST_NAMES = 1000
@@ -46,9 +45,6 @@ class Tables(Protocol):
 
     def list_streams(self, table: str | None = None) -> Iterator[StreamName]:
         """Yields ListStreams' answers."""
-
-    def status(self, arn: str) -> str:
-        """Returns a stream's StreamStatus."""
 
 
 def current_stream(tables: Tables, table: str) -> str:
@@ -136,16 +132,12 @@ def _refuse_another(table: str, described: ParsedAnswer, region: str) -> None:
 
 
 def _listed(tables: Tables, table: str, denied: StreamError) -> str:
-    """Returns the newest enabled stream, for users who may read streams but not describe tables."""
+    """Returns the newest stream, for users who may read streams but not describe tables."""
     rows = sorted(streams_of(tables, table), key=lambda row: row.label, reverse=True)
-    for row in rows:
-        if tables.status(row.arn) in _READING:
-            break
-    else:
-        if not rows:
-            text = f"{denied}; ListStreams shows no stream of {table} in {tables.region}"
-            raise StreamError(text, about=_ABOUT) from denied
-        row = rows[0]  # disabled, but readable for 24 hours
+    if not rows:
+        text = f"{denied}; ListStreams shows no stream of {table} in {tables.region}"
+        raise StreamError(text, about=_ABOUT) from denied
+    row = rows[0]
     logger.debug(f"DescribeTable is not allowed; ListStreams names {row.arn}")
     return row.arn
 

@@ -132,7 +132,7 @@ class FastClient:
         self._whole_call_reads = whole_call_reads
         self._parser = RawPages().create_parser("json")
         self.ca_file: str = ca_file(session) or str(get_cert_path(True))
-        self._connections: dict[str, HTTPConnections] = {}
+        self._http: HTTPConnections | None = None
         self._calls: dict[str, RequestTemplate | None] = {}
         self._learning = threading.Lock()
         self._pending: weakref.WeakSet[PendingResponse] = weakref.WeakSet()
@@ -144,8 +144,8 @@ class FastClient:
 
     def close(self) -> None:
         """Closes its connections; the next call opens new ones."""
-        for http in self._connections.values():
-            http.close()
+        if self._http is not None:
+            self._http.close()
         for pending in list(self._pending):
             pending.close()
 
@@ -237,18 +237,12 @@ class FastClient:
         return seen[0]
 
     def _connections_to(self, url: str) -> HTTPConnections:
-        if url not in self._connections:
+        if self._http is None:
             config = self._client.meta.config
-            self._connections[url] = HTTPConnections(
-                url,
-                ca_file=self.ca_file,
-                timeouts=Timeouts(
-                    connect_seconds=config.connect_timeout,
-                    read_seconds=config.read_timeout,
-                    whole_seconds=self._whole_call_reads * config.read_timeout,
-                ),
-            )
-        return self._connections[url]
+            seconds = config.connect_timeout, config.read_timeout
+            timeouts = Timeouts(*seconds, self._whole_call_reads * config.read_timeout)
+            self._http = HTTPConnections(url, ca_file=self.ca_file, timeouts=timeouts)
+        return self._http
 
     def _answer(
         self, operation: str, query: Query, pending: PendingResponse | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import IO, cast
 
 from botocore import exceptions as boto
@@ -47,15 +47,8 @@ class ObjectsClient:
 
     def open(self, url: str) -> IO[bytes]:
         """Opens an object's content. Raises FileNotFoundError, UsageError, StreamError."""
-        bucket, _, key = url.removeprefix(SCHEME).partition("/")
-        try:
-            return cast(IO[bytes], self._client.get_object(Bucket=bucket, Key=key)["Body"])
-        except boto.ParamValidationError:
-            raise UsageError(f"{url} names no object in S3") from None
-        except (boto.BotoCoreError, boto.ClientError) as error:
-            if error_code(error) in _GONE:
-                raise FileNotFoundError(url) from None
-            raise to_watcher_error(error) from error
+        with _errors(url):
+            return cast(IO[bytes], self._client.get_object(**_place(url))["Body"])
 
     def whole(self, url: str) -> bytes:
         """Returns an object's whole content. Raises OSError if it breaks off, and as `open`."""
@@ -73,9 +66,8 @@ class ObjectsClient:
 
         Raises TransientError, StreamError.
         """
-        bucket, _, key = url.removeprefix(SCHEME).partition("/")
         try:
-            answer = self._client.get_object(Bucket=bucket, Key=key)
+            answer = self._client.get_object(**_place(url))
             return answer["Body"].read(), answer["ETag"]
         except (boto.BotoCoreError, boto.ClientError) as error:
             if error_code(error) == "NoSuchKey":
@@ -90,11 +82,10 @@ class ObjectsClient:
         Returns its new ETag; None if the condition fails, and with `is_retried` also for a
         simultaneous write. Raises TransientError, StreamError.
         """
-        bucket, _, key = url.removeprefix(SCHEME).partition("/")
         condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
         try:
             written = self._client.put_object(
-                Bucket=bucket, Key=key, Body=body, ContentType="application/json", **condition
+                **_place(url), Body=body, ContentType="application/json", **condition
             )
             new_etag: str = written["ETag"]
             return new_etag
@@ -114,18 +105,27 @@ class ObjectsClient:
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=bucket, Prefix=prefix, Delimiter="/"
         )
-        try:
+        with _errors(url):
             for page in pages:
                 folders = [each["Prefix"] for each in page.get("CommonPrefixes", ())]
                 files = [each["Key"] for each in page.get("Contents", ())]
-                names = [
-                    (name[len(prefix) :].rstrip("/"), name in folders)
-                    for name in sorted(folders + files)
-                ]
-                yield from (each for each in names if each[0])
-        except boto.ParamValidationError:
-            raise UsageError(f"{url} names no bucket in S3") from None
-        except (boto.BotoCoreError, boto.ClientError) as error:
-            if error_code(error) in _GONE:
-                raise FileNotFoundError(url) from None
-            raise to_watcher_error(error) from error
+                for name in sorted(folders + files):
+                    if text := name[len(prefix) :].rstrip("/"):
+                        yield text, name in folders
+
+
+def _place(url: str) -> dict[str, str]:
+    bucket, _, key = url.removeprefix(SCHEME).partition("/")
+    return {"Bucket": bucket, "Key": key}
+
+
+@contextmanager
+def _errors(url: str) -> Iterator[None]:
+    try:
+        yield
+    except boto.ParamValidationError:
+        raise UsageError(f"{url} names nothing in S3") from None
+    except (boto.BotoCoreError, boto.ClientError) as error:
+        if error_code(error) in _GONE:
+            raise FileNotFoundError(url) from None
+        raise to_watcher_error(error) from error

@@ -299,7 +299,6 @@ class TablesClient:
         table: str,
         segment: int,
         segments: int,
-        limit: int | None = None,
         *,
         on_units: Callable[[float], None] | None = None,
     ) -> Iterator[list[msgspec.Raw]]:
@@ -309,8 +308,6 @@ class TablesClient:
         one.
         """
         query: dict[str, object] = {"Segment": segment, "TotalSegments": segments}
-        if limit is not None:
-            query["Limit"] = limit
         if on_units is not None:
             query["ReturnConsumedCapacity"] = "TOTAL"
         after: Key | None = None
@@ -371,12 +368,6 @@ def _page_of(answer: ParsedAnswer) -> _Page:
         return read(_decoder, answer["Body"])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TransientError(f"an answer that is not a page of items: {error}") from None
-
-
-@functools.lru_cache(maxsize=8)
-def tables(connection: AwsConfig) -> TablesClient:
-    """Returns the program's only client for a connection."""
-    return TablesClient(connection)
 
 
 @functools.lru_cache(maxsize=8)

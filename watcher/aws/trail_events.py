@@ -61,7 +61,7 @@ class Call(msgspec.Struct, frozen=True):
     @property
     def failed(self) -> bool:
         """True where nothing was written; after a server error that is unknown."""
-        return bool(self.error) and self.error not in _SERVER_ERRORS
+        return bool(self.error) and not self.error.startswith(("Internal", "ServiceUnavailable"))
 
     def writes_to(self, table: str) -> list[ItemWrite]:
         """Returns the writes to the table with this ARN."""
@@ -76,15 +76,6 @@ class Call(msgspec.Struct, frozen=True):
         ]
 
 
-_SERVER_ERRORS: Final = frozenset(
-    (
-        "InternalFailure",
-        "InternalServerError",
-        "InternalServerErrorException",
-        "ServiceUnavailable",
-        "ServiceUnavailableException",
-    )
-)
 _BY_ITEM: Final = {"PutItem": False, "UpdateItem": False, "DeleteItem": True}
 _OF_SEVERAL: Final = frozenset(("BatchWriteItem", "TransactWriteItems"))
 _BY_STATEMENT: Final = frozenset(

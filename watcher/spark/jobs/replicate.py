@@ -15,7 +15,7 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.model import CLOCKS_APART
 from watcher.aws.retry import first_listing
-from watcher.aws.tables import BATCH, Description, TablesClient, Write, for_task, tables
+from watcher.aws.tables import BATCH, Description, TablesClient, Write, for_task
 from watcher.declared import Opt
 from watcher.errors import UsageError
 from watcher.mirror.versions import refuse_view
@@ -73,9 +73,9 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
         to_endpoint_url or (None if to_region else connection.endpoint_url),
     )
     place = checkpoint.rstrip("/")
-    _, source = tables(own).named(streams.table(arn))
+    _, source = TablesClient(own).named(streams.table(arn))
     known = _stored(spark, f"{place}/target")
-    identity = _prepare(tables(others), to, source, known=known, create=create)
+    identity = _prepare(TablesClient(others), to, source, known=known, create=create)
     if known is None:
         row = spark.range(1).select(lit(identity).alias("identity"))
         row.write.mode("overwrite").json(f"{place}/target")
