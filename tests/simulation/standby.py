@@ -304,7 +304,7 @@ class Standby:
             self.seat.resume()
 
     def stop(self) -> None:
-        if self._manager is not None:
+        if self._manager is not None and self.life is not None and not self.life.killed:
             self._manager.stop()
             self.seat.pipes_changed = True
 
