@@ -1,5 +1,6 @@
 """All exceptions that watcher raises, with their exit statuses and the options to blame."""
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -141,14 +142,11 @@ def texts(given: object, option: str) -> list[str]:
     return found
 
 
-def refuse_bad_limit(option: str, units: object) -> None:
-    """Raises UsageError, which names the parameter, for a limit that is not positive; None is none.
-
-    A limit is one of capacity units a second.
-    """
-    if units is not None and not (isinstance(units, int | float) and units > 0):
-        text = f"{units:g}" if isinstance(units, int | float) else repr(units)
-        raise UsageError("give more than 0 capacity units a second", option, text)
+def refuse_unless_positive(option: str, value: object, unit: str = "seconds") -> None:
+    """Raises UsageError, which names the parameter, for a value that is no positive number."""
+    if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
+        text = f"{value:g}" if isinstance(value, int | float) else repr(value)
+        raise UsageError(f"give more than 0 {unit}", option, text)
 
 
 def refuse_other_than_text(**given: object) -> None:

@@ -8,7 +8,7 @@ import logging
 import os
 import select
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from watcher.errors import ResourceError
 
 if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer, StrPath
+    from _typeshed import ReadableBuffer
 
 logger = logging.getLogger("watcher")
 
@@ -37,30 +37,22 @@ class WholeFile(io.FileIO):
     """An unbuffered file that writes all of its data, or raises.
 
     Python's FileIO writes only what the system accepts at once, which is less after a signal, on a
-    full disk or with a non-blocking descriptor (any process that shares it may set O_NONBLOCK);
-    callers that ignore the result lose the rest. This one goes on, and waits. Where it can't, a
-    regular file is cut back to its last whole line, and all further writes raise the same error.
+    full disk or with a non-blocking descriptor; callers that ignore the result lose the rest. This
+    one goes on, and waits. Where it can't, a regular file is cut back to its last whole line, and
+    all further writes raise the same error.
     """
 
-    def __init__(
-        self,
-        file: StrPath | int,
-        mode: str = "r",
-        *,
-        closefd: bool = True,
-        opener: Callable[[str, int], int] | None = None,
-    ) -> None:
-        super().__init__(file, mode, closefd, opener)
-        self.error: OSError | None = None
-        """The error that ended the writing, raised again by all further writes."""
-        self._is_given_up = False
-        self._since_line_end = 0
+    error: OSError | None = None
+    """The error that ended the writing, raised again by all further writes."""
+    is_given_up = False
+    """True once further data is dropped in silence."""
+    _since_line_end = 0
 
     def write(self, data: ReadableBuffer) -> int:
         """Writes all of `data`. Raises OSError, also as NobodyReads or BrokenOff."""
         view = memoryview(data).cast("B")
         if self.error is not None:
-            if not self._is_given_up:
+            if not self.is_given_up:
                 raise self.error
             return len(view)
         done = 0
@@ -68,7 +60,9 @@ class WholeFile(io.FileIO):
             while done < len(view):
                 written = super().write(view[done:])
                 if written is None:
-                    self._wait()
+                    poll = select.poll()
+                    poll.register(self.fileno(), select.POLLOUT)
+                    poll.poll()
                 else:
                     done += written
         except OSError as error:
@@ -84,15 +78,6 @@ class WholeFile(io.FileIO):
             raise
         self._count(view)
         return done
-
-    def give_up(self) -> None:
-        """After a failure, silently drops all further data."""
-        self._is_given_up = True
-
-    def _wait(self) -> None:
-        poll = select.poll()
-        poll.register(self.fileno(), select.POLLOUT)
-        poll.poll()
 
     def _count(self, written: memoryview) -> None:
         for last in (written[-_TAIL_BYTES:], written):
@@ -122,7 +107,7 @@ def raw(stream: object) -> object:
 def give_up(stream: object) -> None:
     """Makes a failed text stream on a WholeFile drop all further data."""
     if isinstance(file := raw(stream), WholeFile):
-        file.give_up()
+        file.is_given_up = True
 
 
 def append_lines(path: str) -> WholeFile:
@@ -159,12 +144,6 @@ def _has_torn_line(path: str) -> bool:
     return False
 
 
-def replace(target: Path, content: bytes, aside: Path) -> None:
-    """Writes a file at `target`, which may exist. Raises as `replacing`."""
-    with replacing(target, aside) as file:
-        file.write(content)
-
-
 @contextmanager
 def replacing(target: Path, aside: Path) -> Iterator[WholeFile]:
     """Yields a file that replaces `target` once it is complete.
@@ -195,15 +174,6 @@ def _created(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _PRIVATE)
 
 
-def lock_file(path: str) -> WholeFile:
-    """Opens a file for locking. Raises OSError."""
-
-    def opened(path: str, flags: int) -> int:
-        return os.open(path, flags | os.O_NOFOLLOW, _PRIVATE)
-
-    return WholeFile(path, "ab", opener=opened)
-
-
 def temporary_folder(longest: int | None = None) -> str:
     """Returns a folder for temporary files; its path has at most `longest` bytes.
 
@@ -211,16 +181,15 @@ def temporary_folder(longest: int | None = None) -> str:
     """
     import tempfile  # not for help: it takes a twentieth of that start
 
-    folders = ["/tmp", "/var/tmp", os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm"]  # noqa: S108
+    folders = ["/tmp", "/var/tmp", "/dev/shm"]  # noqa: S108
     with suppress(FileNotFoundError):  # TMPDIR's comes first
         folders.insert(0, tempfile.gettempdir())
-    for folder in filter(None, folders):
+    for folder in folders:
         if longest is None or len(os.fsencode(folder)) <= longest:
             with suppress(OSError), tempfile.TemporaryFile(dir=folder):
                 return folder
-    tried = ", ".join(filter(None, dict.fromkeys(folders)))
     raise ResourceError(
-        f"can't write temporary files to {tried}; "
+        f"can't write temporary files to {', '.join(dict.fromkeys(folders))}; "
         "mount a volume at /tmp, or set TMPDIR to a writable folder"
     )
 

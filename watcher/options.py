@@ -1,7 +1,6 @@
 """The options of a watch: each declared once, with its flag and its help, and checked once."""
 
 import copy
-import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -17,14 +16,13 @@ from typing import (
     Protocol,
     TypeAlias,
     Union,
-    cast,
     get_args,
 )
 
 from watcher.declared import Opt
 from watcher.delivery import handler_modules
 from watcher.delivery.callables import unfit
-from watcher.errors import UsageError, blame, refuse_bad_limit, refuse_text_for_bool
+from watcher.errors import UsageError, blame, refuse_text_for_bool, refuse_unless_positive
 from watcher.files import is_terminal
 from watcher.shutdown import STOP_SECONDS
 from watcher.stores.protocol import CheckpointStorage
@@ -82,8 +80,7 @@ class ReadOptions:
     key: Annotated[
         list[str] | Iterable[str] | Mapping[str, Any] | None,
         Opt(
-            "only items with this key attribute; repeatable: another value is an alternative, "
-            "another attribute narrows down",
+            "only items with this key attribute; repeatable; another value is an alternative",
             "NAME=VALUE",
             "filters",
         ),
@@ -138,9 +135,10 @@ class ReadOptions:
         for each in fields(self):
             if isinstance(each.default, bool):
                 refuse_text_for_bool(each.name, getattr(self, each.name))
-        for name in ("poll_max_seconds", "record_filter", "redaction"):
+        for name in ("record_filter", "redaction"):
             getattr(self, name)  # computed once; raises for a bad value
-        refuse_bad_limit("read_limit", self.read_limit)
+        refuse_unless_positive("poll_max", self.poll_max)
+        refuse_unless_positive("read_limit", self.read_limit, "capacity units a second")
         if self.on_stale not in get_args(OnStale):
             text = "give fail, trim-horizon or snapshot"
             raise UsageError(text, "on_stale", repr(self.on_stale))
@@ -155,7 +153,9 @@ class ReadOptions:
     @cached_property
     def poll_max_seconds(self) -> float:
         """The longest delay between two reads of an idle shard."""
-        return poll_seconds(self.poll_max)
+        # Short on a terminal, where a user waits; elsewhere, each call costs money.
+        default = 1.0 if is_terminal(sys.stderr) else 5.0
+        return default if self.poll_max is None else self.poll_max
 
     @cached_property
     def record_filter(self) -> "RecordFilter | None":
@@ -182,8 +182,7 @@ class WatchOptions(ReadOptions):
     start: Annotated[
         Union[str, datetime, timedelta, "Position"],
         Opt(
-            "where to begin: latest (default), trim-horizon, an age (15m 2h), or a time "
-            "(2026-11-21T08:00Z)",
+            "latest (default), trim-horizon, an age (15m 2h), or a time (2026-11-21T08:00Z)",
             "START",
             "start",
             name="--from",
@@ -239,16 +238,13 @@ class WatchOptions(ReadOptions):
     tags: Annotated[
         list[str] | Iterable[str] | None,
         Opt(
-            "only tables with this tag; repeatable: another value is an alternative, another tag "
-            "narrows down",
+            "only tables with this tag; repeatable; another value is an alternative",
             "NAME=VALUE",
             "tables",
             name="--tag",
         ),
     ] = None
-    everything: Annotated[bool, Opt("every table of the region", group="tables", name="--all")] = (
-        False
-    )
+    everything: Annotated[bool, Opt("every table there is", group="tables", name="--all")] = False
     exclude: Annotated[
         list[str] | Iterable[str] | None,
         Opt("leave out tables with this name; repeatable", "GLOB", "tables"),
@@ -278,7 +274,11 @@ class WatchOptions(ReadOptions):
         super().__post_init__()
         for name in ("position", "end", "failure_policy"):
             getattr(self, name)  # computed once; raises for a bad value
-        _refuse_bad_tail(self.tail, self.start, self.until)
+        if not 1 <= (1 if self.tail is None else self.tail) <= MOST_OF_TAIL:
+            raise UsageError(f"give 1 to {MOST_OF_TAIL:,}", "tail", self.tail)
+        if self.tail is not None and (self.start != "latest" or self.until is not None):
+            text = "it counts back from now: leave out --from and --until"
+            raise UsageError(text, "tail", self.tail)
         if self.snapshot and self.tail is not None:
             raise UsageError("it begins with the items: leave out --tail", "snapshot")
         if self.snapshot_export is not None and (self.tail is not None or self.start != "latest"):
@@ -287,7 +287,7 @@ class WatchOptions(ReadOptions):
             refuse_bad_count(name, getattr(self, name))
         if self.workers not in get_args(WorkerKind):
             raise UsageError("give processes or threads", "workers", repr(self.workers))
-        refuse_bad_seconds("stop_timeout", self.stop_timeout)
+        refuse_unless_positive("stop_timeout", self.stop_timeout or 0)
         if self.stop is not None and not callable(getattr(self.stop, "is_set", None)):
             text = "give a threading.Event, or what has its is_set()"
             raise UsageError(text, "stop", repr(self.stop))
@@ -353,28 +353,10 @@ def refuse_in_child() -> None:
         raise UsageError("watch() has to be called under `if __name__ == '__main__':`")
 
 
-def poll_seconds(given: float | None) -> float:
-    """Returns the longest delay of an idle shard. Raises UsageError.
-
-    The default is short on a terminal, where a user waits; elsewhere, each call costs money.
-    """
-    if given is None:
-        return 1.0 if is_terminal(sys.stderr) else 5.0
-    refuse_bad_seconds("poll_max", given)
-    return given
-
-
 def refuse_bad_count(option: str, value: object) -> None:
     """Raises UsageError, which names the parameter, for a value below 1; None is no limit."""
     if value is not None and not (isinstance(value, int) and value >= 1):
         raise UsageError("give 1 or more", option, repr(value))
-
-
-def refuse_bad_seconds(option: str, value: object) -> None:
-    """Raises UsageError, which names the parameter, for a value that is not positive."""
-    if not (isinstance(value, int | float) and 0 < value < math.inf):
-        text = f"{value:g}" if isinstance(value, int | float) else repr(value)
-        raise UsageError("give more than 0 seconds", option, text)
 
 
 def start_position(start: "Moment | Position") -> "Position":
@@ -412,37 +394,21 @@ def end(until: "Moment | None", start: "Moment | Position") -> datetime | None:
     return found.time
 
 
-def _refuse_bad_tail(count: int | None, start: object, until: object) -> None:
-    if count is None:
-        return
-    if count == 0:
-        raise UsageError("give 1 or more; without it a watch begins with new changes", "tail", "0")
-    refuse_bad_count("tail", count)
-    if count > MOST_OF_TAIL:
-        text = f"give {MOST_OF_TAIL:,} at most; --from takes a time or an age"
-        raise UsageError(text, "tail", count)
-    if start != "latest" or until is not None:
-        other = "--from" if start != "latest" else "--until"
-        raise UsageError(f"it counts back from now: leave out {other}", "tail", count)
-
-
 def handlers_of(given: object) -> "list[Handler]":
     """Returns the handlers for a caller's argument: a single one, or several.
 
-    Raises UsageError as `handler`.
+    Raises UsageError for one that can never work.
     """
     from watcher.delivery.handler import Handler
 
     is_one = isinstance(given, str | ModuleType | Handler) or not isinstance(given, Iterable)
-    return [handler(each) for each in ([given] if is_one else cast("Iterable[object]", given))]
+    several: Any = [given] if is_one else given
+    return [each if isinstance(each, Handler) else _handler(each) for each in several]
 
 
-def handler(each: object) -> "Handler":
-    """Returns the handler for one of a caller's objects. Raises UsageError if it can never work."""
+def _handler(each: object) -> "Handler":
     from watcher.delivery.handler import Handler
 
-    if isinstance(each, Handler):
-        return each
     if isinstance(each, str):
         found = handler_modules.find()
         if each not in found:

@@ -16,7 +16,6 @@ In a test module, or in the conftest.py at the top:
 
 from __future__ import annotations
 
-import functools
 import itertools
 import logging
 import os
@@ -24,7 +23,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 import boto3
 import msgspec
@@ -139,45 +138,24 @@ class WatchedTable:
         `handler` is a module's file (imported again, and given the options), a function, or the
         result of `lambda_function`. Its errors are raised here.
         """
-        loaded = _loaded(handler, options)
-        records = self.changes()
-        coroutines = Coroutines()
+        if isinstance(handler, str | Path):
+            handler = load(described(Path(handler)), options)
+        loaded = handler if isinstance(handler, Handler) else Handler("handler", handler)
+        records, coroutines = self.changes(), Coroutines()
         loaded.finish = coroutines.finish
-        for record in records:
-            _run_step(functools.partial(_handle, loaded, record))
-        _run_step(loaded.drain)
+        try:
+            for record in records:
+                loaded.finish(loaded.handle(record))
+            loaded.drain()
+        except Failure as failure:  # of a batch
+            raise failure.error from None
         loaded.finish(loaded.close())
         coroutines.close()
         return records
 
 
-class NewTable(Protocol):
-    """Creates tables; the value of the fixture `new_table`."""
-
-    def __call__(
-        self, key: Mapping[str, str] | None = None, view_type: str = "NEW_AND_OLD_IMAGES"
-    ) -> WatchedTable:
-        """Creates a table; `key` has names and types, `{"pk": "S"}` by default."""
-
-
-def _loaded(
-    handler: str | Path | Handler | Callable[[Record], object], options: NativeItem
-) -> Handler:
-    if isinstance(handler, str | Path):
-        return load(described(Path(handler)), options)
-    return handler if isinstance(handler, Handler) else Handler("handler", handler)
-
-
-def _handle(handler: Handler, record: Record) -> None:
-    handler.finish(handler.handle(record))
-
-
-def _run_step(step: Callable[[], object]) -> None:
-    """Runs a step of a batch; raises the function's error."""
-    try:
-        step()
-    except Failure as failure:
-        raise failure.error from None
+NewTable: TypeAlias = Callable[..., WatchedTable]
+"""The fixture `new_table`: a function of a key (names and types), and a view type."""
 
 
 @pytest.fixture(scope="session")
@@ -197,7 +175,10 @@ def embedded_dynamodb() -> Iterator[str]:
 
 @pytest.fixture
 def new_table(embedded_dynamodb: str, monkeypatch: pytest.MonkeyPatch) -> NewTable:
-    """Creates tables with streams; meanwhile boto3 uses the embedded DynamoDB."""
+    """Creates tables with streams, by default with the string key `pk` and both images.
+
+    Meanwhile boto3 uses the embedded DynamoDB.
+    """
     # No call may reach a real account, even if this shell is logged in to one.
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)

@@ -19,8 +19,9 @@ import pytest
 from hypothesis import given
 
 from watcher import files
-from watcher.errors import ResourceError
+from watcher.errors import ResourceError, UsageError
 from watcher.files import BrokenOff, NobodyReads, WholeFile, append_lines
+from watcher.stores.file import CheckpointFile
 
 LINES = b"".join(b"%06d %s\n" % (number, b"x" * (number % 90)) for number in range(3000))
 
@@ -93,7 +94,7 @@ def test_a_full_disk_leaves_whole_lines_and_nothing_more_is_taken(
     else:
         assert path.read_bytes() == LINES[:begin]
     finally:
-        raw.give_up()
+        raw.is_given_up = True
         file.close()
         path.unlink()
 
@@ -123,7 +124,7 @@ def test_what_is_broken_off_takes_nothing_more(monkeypatch: pytest.MonkeyPatch) 
             file.write(b"x" * 1_000_000)
         with pytest.raises(BrokenOff):
             file.write(b"line\n")
-        file.give_up()
+        file.is_given_up = True
         assert file.write(b"line\n") == 5
     os.close(reading)
 
@@ -142,6 +143,11 @@ def test_a_torn_last_line_is_ended_and_said(
     ]
 
 
+def replace(place: Path, content: bytes, aside: Path) -> None:
+    with files.replacing(place, aside) as file:
+        file.write(content)
+
+
 def test_a_new_file_is_its_owners_and_one_that_is_there_keeps_its_mode(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -152,9 +158,9 @@ def test_a_new_file_is_its_owners_and_one_that_is_there_keeps_its_mode(
             for path in (replaced, appended) if known else ():
                 path.write_bytes(b"")
                 path.chmod(known or 0)
-            files.replace(replaced, b"{}", tmp_path / "aside")
+            replace(replaced, b"{}", tmp_path / "aside")
             append_lines(str(appended)).close()
-            files.lock_file(str(tmp_path / f"{name}.lock")).close()
+            CheckpointFile(tmp_path / name).close()
             assert mode(replaced) == mode(appended) == (known or 0o600)
             assert mode(tmp_path / f"{name}.lock") == 0o600
     finally:
@@ -168,20 +174,19 @@ def test_what_stands_aside_is_never_written_to(tmp_path: Path) -> None:
     victim, place, aside = (tmp_path / name for name in ("victim", "place", "aside"))
     victim.write_bytes(b"mine")
     aside.symlink_to(victim)
-    files.replace(place, b"new", aside)
+    replace(place, b"new", aside)
     assert victim.read_bytes() == b"mine" and place.read_bytes() == b"new"
     assert not place.is_symlink() and not aside.exists()
-    link = tmp_path / "lock"
-    link.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(OSError, match="symbolic links"):
-        files.lock_file(str(link))
+    (tmp_path / "state.lock").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="symbolic links"):
+        CheckpointFile(tmp_path / "state")
 
 
 def test_a_failed_replacement_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.write_bytes(b"old")
     with disk_of(2), pytest.raises(OSError, match=TOO_LARGE):
-        files.replace(place, b"x" * 100, tmp_path / "aside")
+        replace(place, b"x" * 100, tmp_path / "aside")
     assert place.read_bytes() == b"old"
     assert [each.name for each in tmp_path.iterdir()] == ["place"]
 

@@ -20,9 +20,9 @@ from watcher.cli.handler_flags import Choice
 from watcher.cli.options import Values
 from watcher.declared import Opt
 from watcher.delivery.handler_modules import HandlerModule
-from watcher.errors import UsageError
+from watcher.errors import UsageError, refuse_unless_positive
 from watcher.formatting import style
-from watcher.options import WatchOptions, refuse_bad_seconds
+from watcher.options import WatchOptions
 from watcher.shutdown import exit_status
 from watcher.version import install
 
@@ -62,7 +62,7 @@ def _job(name: str) -> tuple[Callable[..., Any], list[options.Option]]:
 def _run(job: Callable[..., _Result], *operands: str | list[str], values: Values) -> _Result:
     """Starts Spark, does the job, and ends Spark."""
     if "stop_timeout" in values:
-        refuse_bad_seconds("stop_timeout", values["stop_timeout"])
+        refuse_unless_positive("stop_timeout", values["stop_timeout"])
     session, own = module("session"), inspect.signature(job).parameters
     spark = session.start(**options.values(session.start, values))
     try:
@@ -252,7 +252,7 @@ def _refuse(
     checkpoint = values["checkpoint"]
     if checkpoint and (checkpoint.startswith(SCHEME) or Path(checkpoint).is_file()):
         raise UsageError("on Spark it is a folder: choose another", "checkpoint", checkpoint)
-    refuse_bad_seconds("stop_timeout", values["stop_timeout"])
+    refuse_unless_positive("stop_timeout", values["stop_timeout"])
     if len(streams) != 1:
         raise UsageError("--engine spark watches one table a run: name one")
     if choice.has_lambda:

@@ -18,7 +18,7 @@ from watcher.cli import options
 from watcher.cli.output import Line, status_line
 from watcher.cli.status import bar
 from watcher.declared import Opt
-from watcher.errors import UsageError, blame, refuse_bad_limit
+from watcher.errors import UsageError, blame, refuse_unless_positive
 from watcher.formatting import style
 from watcher.formatting.differences import shortened, shown_pair, shown_value
 from watcher.formatting.style import time_text
@@ -107,7 +107,7 @@ def _compare(
     if with_ is None:
         raise UsageError("name a copy: verify orders --with ./mirror/orders")
     connection = options.connection(values)
-    refuse_bad_limit("read_limit", read_limit)
+    refuse_unless_positive("read_limit", read_limit, "capacity units a second")
     with blame("lag"):
         age = timedelta(seconds=parse_seconds(lag))
     with status_line() as line:

@@ -50,7 +50,7 @@ def whole() -> Iterator[None]:
         except (OutputClosed, Overdue):
             pass
         finally:
-            file.give_up()
+            file.is_given_up = True
 
 
 def flush() -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from watcher import files, process_start
+from watcher import process_start
 from watcher.errors import UsageError
+from watcher.files import replacing
 from watcher.stores.protocol import Store
 from watcher.streams.checkpoint_format import Token, encode_all, from_checkpoint
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 class CheckpointFile(Store):
@@ -26,7 +32,7 @@ class CheckpointFile(Store):
             raise _refused(self.path, "can't be used: Is a directory")
         self._new_path = self.path.with_name(self.path.name + ".new")
         try:
-            self._lock = files.lock_file(f"{self.path}.lock")
+            self._lock = open(f"{self.path}.lock", "ab", opener=_no_link)
         except OSError as error:
             raise _unusable(self.path, error) from None
         # A worker that outlives this process must not keep the next program out.
@@ -49,7 +55,8 @@ class CheckpointFile(Store):
     def save(self, tokens: Sequence[Token]) -> None:
         """Writes a new file, flushes it to the disk, and renames it: readers see whole tokens."""
         try:
-            files.replace(self.path, encode_all(tokens), self._new_path)
+            with replacing(self.path, self._new_path) as file:
+                file.write(encode_all(tokens))
         except OSError as error:
             raise _unusable(self.path, error) from None
 

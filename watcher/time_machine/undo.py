@@ -12,7 +12,7 @@ import msgspec
 
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
-from watcher.errors import DataLossError, UsageError, refuse_bad_limit
+from watcher.errors import DataLossError, UsageError, refuse_unless_positive
 from watcher.records.record import Record
 from watcher.records.wire import (
     FilterPattern,
@@ -123,7 +123,7 @@ class Undo:
         again: what is put back already is left as it is. Raises UsageError (an unusable file,
         changes that left the stream), StreamError (no permission).
         """
-        refuse_bad_limit("write_limit", write_limit)
+        refuse_unless_positive("write_limit", write_limit, "capacity units a second")
         if not self.steps:
             return
         self.save()
