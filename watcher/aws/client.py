@@ -216,21 +216,18 @@ class StreamsClient:
 
         A deleted table's stream is listed for another day, and must not hide the others.
         """
-        with contextlib.suppress(ShardNotFoundError):
-            return self._tags(table)
-        return {}
-
-    def _tags(self, table: str) -> dict[str, str]:
         operation = self._bounded(self._for_tables().list_tags_of_resource)
         tags: dict[str, str] = {}
         is_arn = table.startswith("arn:")
-        query = {"ResourceArn": table if is_arn else self.describe_table(table)["TableArn"]}
-        while True:
-            answer = self._call(operation, "Tags", **query)
-            tags |= {row["Key"]: row.get("Value", "") for row in answer["Tags"]}
-            if not (more := answer.get("NextToken")):
-                return tags
-            query["NextToken"] = more
+        with contextlib.suppress(ShardNotFoundError):
+            query = {"ResourceArn": table if is_arn else self.describe_table(table)["TableArn"]}
+            while True:
+                answer = self._call(operation, "Tags", **query)
+                tags |= {row["Key"]: row.get("Value", "") for row in answer["Tags"]}
+                if not (more := answer.get("NextToken")):
+                    break
+                query["NextToken"] = more
+        return tags
 
     def table(self, arn: str) -> str:
         """Returns the name for a stream's table in calls: its ARN, or its name.

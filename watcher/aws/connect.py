@@ -24,13 +24,16 @@ class Clients:
 
     def client_for(self, arn: str) -> StreamsClient:
         """Returns a client that retries, for an ARN or a name."""
-        return self._at(region_in(arn))
+        region = region_in(arn)
+        if region not in self._patient:
+            self._patient[region] = StreamsClient(self._connection, region)
+        return self._patient[region]
 
     def loop_client_for(self, arn: str) -> StreamsClient:
         """Returns a client with a single attempt for each call."""
         region = region_in(arn)
         if region not in self._for_loop:
-            self._for_loop[region] = for_loop(self._connection, arn, self._at(region).counters)
+            self._for_loop[region] = for_loop(self._connection, arn, self.client_for(arn).counters)
         return self._for_loop[region]
 
     def resolved(self, text: str) -> str:
@@ -64,11 +67,6 @@ class Clients:
         """Closes all connections."""
         for client in (*self._patient.values(), *self._for_loop.values()):
             client.close()
-
-    def _at(self, region: str | None) -> StreamsClient:
-        if region not in self._patient:
-            self._patient[region] = StreamsClient(self._connection, region)
-        return self._patient[region]
 
 
 def for_worker(

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 
 from botocore import exceptions as boto
-from botocore.session import get_session
 
 from watcher.aws.config import ParsedAnswer
 
 # "… is not authorized to perform: kms:Decrypt on resource: arn:… because no … policy allows it"
 _ACTION = re.compile(r"not authorized to perform: ([\w-]+:\w+)")
-_REGION_IN_ENDPOINT = re.compile(r"https://(?:streams\.)?dynamodb\.([\w-]+)\.amazonaws\.com")
 _TITLE = re.compile(r"<title[^>]*>\s*([^<]{1,100}?)\s*</title>", re.IGNORECASE)
 _SHOWN_BYTES = 60
 _NEEDED = (
@@ -96,16 +93,6 @@ def tls_hint(text: str) -> str:
 
 
 def unreachable_hint(text: str) -> str:
-    """Returns the likely cause of an unreachable endpoint, or of a closed connection; or ""."""
-    if "Connection was closed" in text and '"http://' in text:
-        return " (is it an https:// endpoint?)"
-    region = _REGION_IN_ENDPOINT.search(text)
-    if region is None:
-        return ""
-    session = get_session()
-    parts = session.get_available_partitions()
-    known = [each for part in parts for each in session.get_available_regions("dynamodb", part)]
-    close = difflib.get_close_matches(region[1], known, 1, 0.6)
-    if region[1] in known or not close:
-        return ""
-    return f" (no region {region[1]}; did you mean {close[0]}?)"
+    """Returns the likely cause of a closed connection; or ""."""
+    is_plain = "Connection was closed" in text and '"http://' in text
+    return " (is it an https:// endpoint?)" if is_plain else ""

@@ -31,12 +31,7 @@ from watcher.errors import (
 # and an answer without one, is an `UnexpectedAnswerError`.
 _OF_CODE: dict[str, type[ServiceError]] = {
     "ExpiredIteratorException": ExpiredIteratorError,
-    "InternalFailure": TransientError,
-    "InternalServerError": TransientError,
-    "InternalServerErrorException": TransientError,
     "ResourceNotFoundException": ShardNotFoundError,
-    "ServiceUnavailable": TransientError,
-    "ServiceUnavailableException": TransientError,
     "TrimmedDataAccessException": TrimmedDataError,
 }
 # The longest message: a proxy's page may be long.

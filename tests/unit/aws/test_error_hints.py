@@ -6,7 +6,6 @@ import pytest
 from botocore import exceptions as boto
 
 from tests.support.hand_clock import HandClock
-from watcher.aws import error_hints
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.error_mapping import to_watcher_error
@@ -145,18 +144,3 @@ def test_no_error_shows_a_password(url: str, shown: str) -> None:
     assert UsageError("no", "endpoint_url", url).blaming("--endpoint-url") == (
         f"--endpoint-url {shown}: no"
     )
-
-
-@pytest.mark.parametrize(
-    ("region", "words"),
-    [
-        ("us-east1", "no region us-east1; did you mean us-east-1?"),
-        ("eu-wset-1", "no region eu-wset-1; did you mean eu-west-1?"),
-        ("eu-west-1", ""),
-        ("moon", ""),
-    ],
-)
-def test_a_mistyped_region_is_told_the_nearest(region: str, words: str) -> None:
-    text = f'Could not connect to the endpoint URL: "https://dynamodb.{region}.amazonaws.com/"'
-    hint = error_hints.unreachable_hint(text)
-    assert hint.strip(" ()") == words
