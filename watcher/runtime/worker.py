@@ -141,9 +141,9 @@ class ReadScheduler:
         """Seconds until a read may be under way; 0 while one is."""
         return 0.0 if self._being_read else max(0.0, self._waiting.due_in)
 
-    def is_late(self, seconds: float = _LATE_SECONDS) -> bool:
+    def is_late(self) -> bool:
         """Returns True if a turn has been due for a while, and there is room for it."""
-        return self._waiting.due_in <= -seconds and self._room_in() <= 0
+        return self._waiting.due_in <= -_LATE_SECONDS and self._room_in() <= 0
 
     def next(self) -> AssignedShard | None:
         """Returns the shard to read now, if one is due and there is room for it."""
@@ -267,16 +267,9 @@ class Worker:
     A thread that can't go on calls `end` with an exit status.
     """
 
-    def __init__(
-        self,
-        writer: MessageWriter,
-        *,
-        end: Callable[[int], object],
-        late_seconds: float = _LATE_SECONDS,
-    ) -> None:
+    def __init__(self, writer: MessageWriter, *, end: Callable[[int], object]) -> None:
         self._writer = writer
         self._end = end
-        self._late_seconds = late_seconds
         self._sending = threading.Lock()
         self._scheduler = ReadScheduler(CLOCK)
         self._lock = threading.Lock()
@@ -331,7 +324,7 @@ class Worker:
         with self._lock:
             if len(self._scheduler) <= 1:
                 return None
-            return min(self._scheduler.reads_in, _WAIT_SECONDS_MAX) + self._late_seconds
+            return min(self._scheduler.reads_in, _WAIT_SECONDS_MAX) + _LATE_SECONDS
 
     def check(self) -> None:
         """Has another thread take the due turns while a read takes long."""
@@ -349,7 +342,7 @@ class Worker:
 
     def _ensure_waiter(self) -> None:
         """Starts a thread where none waits for a turn that is late, or for the first one."""
-        is_late = not self._thread_count or self._scheduler.is_late(self._late_seconds)
+        is_late = not self._thread_count or self._scheduler.is_late()
         if is_late and not self._has_waiter:
             self._has_waiter = True
             threading.Thread(target=self._run, daemon=True).start()

@@ -189,21 +189,6 @@ def test_a_search_is_for_what_there_is_and_what_is_to_come() -> None:
     case.run(play)
 
 
-def test_escape_clears_the_filter() -> None:
-    case = Case()
-
-    async def play(pilot: Pilot[Any]) -> None:
-        case.give(record(1), record(2, note="Fox"))
-        await pilot.press("slash", *"fox", "enter")
-        notes = case.view.query_one("#notes", Static)
-        assert "only fox" in str(notes.content)
-        await pilot.press("escape")
-        assert case.view.changes.shown == 2
-        assert str(notes.content) == ""
-
-    case.run(play)
-
-
 @pytest.mark.parametrize(("columns", "is_beside"), [(80, False), (100, True)])
 def test_a_wide_terminal_shows_the_change_beside_the_list(columns: int, is_beside: bool) -> None:
     case = Case()
@@ -371,17 +356,6 @@ def test_an_error_of_the_watch_ends_the_view() -> None:
 
     case.run(play)
     assert case.view.error is case.watch.fails
-
-
-def test_what_falls_out_of_view_is_counted() -> None:
-    case = Case(ChangeBuffer(most=10))
-
-    async def play(pilot: Pilot[Any]) -> None:
-        case.give(*(record(number) for number in range(25)))
-        assert "15 fell out of view" in case.figures
-        assert case.view.changes.shown == 10
-
-    case.run(play)
 
 
 @pytest.mark.parametrize("filtered", [False, True])

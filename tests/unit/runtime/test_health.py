@@ -571,24 +571,6 @@ def test_with_several_at_once_the_shard_whose_handler_hangs_is_named(gate: Gate)
     )
 
 
-def test_with_several_at_once_a_machine_that_slept_blames_no_handler(gate: Gate) -> None:
-    pool = WatchedPool(2, gate)
-    play = Probed(gate, "a", pool=pool, clock=ThreadsClock(pool))
-    play.run(
-        lambda: play.read("a"),
-        1.0,
-        ("a", page(1)),
-        gate.begins(1),
-        1.0,
-        lambda: play.clock.sleep(90.0),
-        1.0,
-        play.says(),
-        gate.let(-1, 1),
-        1.0,
-        play.says(),
-    )
-
-
 def test_with_several_at_once_one_that_is_tried_again_lives() -> None:
     said: list[ProbeAnswers] = []
 

@@ -20,7 +20,6 @@ from watcher.aws.model import (
     AfterSequence,
     AtTime,
     Latest,
-    Listing,
     Shard,
     ShardKey,
     TrimHorizon,
@@ -142,31 +141,6 @@ def test_a_process_that_ends_after_its_shard_left_the_listing_is_no_surprise(
     assert play.names == ["a", "b"] and play.totals.restarts == 0
 
 
-def test_a_parent_that_is_gone_takes_no_process(service: PlayedService, seen: Seen) -> None:
-    name = f"shardId-{int(service.clock.time() - 100) * 1000:020d}-a"
-    service.add(name, "gone")
-    play = played(service, seen).run(1.0)
-    assert play.begun == [("a", TrimHorizon()), (name, TrimHorizon())]
-    assert play.totals.losses == 0
-
-
-def test_a_parent_that_is_not_listed_yet_is_waited_for_with_its_own_parent(
-    service: PlayedService, seen: Seen
-) -> None:
-    service.add("b", "a", hidden=True)
-    service.add("c", "b")
-    play = played(service, seen)
-
-    def only_the_first() -> None:
-        assert play.names == ["a"]
-
-    play.run(
-        *(1.0, only_the_first, service.hidden.clear, GRACE, only_the_first),
-        *(("a", ReaderEnded(True)), 1.0),
-    )
-    assert play.names == ["a", "b"]
-
-
 def test_a_checkpoint_never_holds_what_was_not_flushed(
     service: PlayedService, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,22 +180,6 @@ def test_what_was_delivered_is_saved_before_an_observer_is_tried_again(
 
     played(service, observe, store=store, on_error="retry:1").run(1.0, ("a", page(1, 2)), 0.1)
     assert stored == [None, str(FIRST + 1)]
-
-
-def test_what_was_delivered_is_saved_before_a_listing_which_may_take_long(
-    service: PlayedService, seen: Seen, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, stored = Memory(), []
-    list_shards = service.list_shards
-
-    def listing(arn: str) -> Listing:
-        stored.append(store.load()[0].shards[0].sequence_number if store.saves else None)
-        return list_shards(arn)
-
-    monkeypatch.setattr(service, "list_shards", listing)
-    steps: list[Step] = [("a", page(1)), 4.4, ("a", page(2)), 0.1, ("a", page(3)), 0.3, 1.0]
-    played(service, seen, store=store).run(*steps)
-    assert stored == [None, str(FIRST + 3)]
 
 
 def test_max_records_with_a_checkpoint_goes_on_after_the_last_one(
@@ -274,14 +232,6 @@ def test_a_missing_permission_ends_it(service: PlayedService, seen: Seen) -> Non
         played(service, seen).run(("a", ReaderCrashed("no permission", fatal=True)))
 
 
-def test_a_warning_comes_at_ever_longer_distances(
-    service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
-) -> None:
-    troubles = (("a", ReadFailed("refused", count)) for count in range(1, 101))
-    played(service, seen).run(("a", page(1)), *troubles)
-    assert len(caplog.messages) == 5  # 4, 8, 16, 32, 64
-
-
 @pytest.mark.parametrize("follow", [True, False])
 def test_a_watch_that_ends_without_one_answered_read_fails_with_the_cause(
     service: PlayedService, seen: Seen, follow: bool
@@ -314,19 +264,6 @@ def test_processes_that_die_at_birth_end_the_watch(service: PlayedService, seen:
     died: list[Step] = [("a", None), 1.0]
     with pytest.raises(WatcherError, match="end as soon as they start"):
         play.run(*died * 3)
-
-
-def test_one_late_child_of_two_is_waited_for_at_the_end(service: PlayedService, seen: Seen) -> None:
-    def split() -> None:
-        service.add("b", "a")
-        service.add("c", "a", hidden=True)
-
-    ends: list[Step] = [("b", ReaderEnded(False)), ("b", None), service.hidden.clear]
-    play = played(service, seen, follow=False).run(
-        *(GRACE, split, ("a", ReaderEnded(True)), ("a", None), 1.0, *ends, GRACE),
-        *(("c", ReaderEnded(False)), ("c", None)),
-    )
-    assert play.names == ["a", "b", "c"]
 
 
 def test_an_ended_stream_is_followed_by_the_tables_new_one(

@@ -91,14 +91,6 @@ def test_what_a_writer_has_sent_or_its_end_is_seen_before_it_is_received(
     assert not queue.has_unread("a") and not queue.has_unread("b"), "b is gone"
 
 
-def test_shards_that_share_a_writer_are_told_apart(queue: MessageQueue) -> None:
-    writer = queue.writer("both")
-    for shard in "abba":
-        writer.send(shard_key(shard), page(1))
-    writer.close()
-    assert [name for name, _ in received(queue, 5)] == [*map(shard_key, "abba"), "both"]
-
-
 def test_a_full_pipe_stops_its_writer(queue: MessageQueue) -> None:
     writer = queue.writer("a")
     sent = 0
