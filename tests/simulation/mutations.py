@@ -645,9 +645,9 @@ MUTANTS = [
     Mutant(
         "a position moves as a record is begun",
         "delivery/concurrent.py",
-        "queue.step_since = queue.in_hand[1]",
+        "queue.in_hand, queue.step_since = record, monotonic()",
         "queue.progress._last = lambda: (record.sequence_number, None)\n"
-        "                queue.step_since = queue.in_hand[1]",
+        "                queue.in_hand, queue.step_since = record, monotonic()",
         "processes",
         given=_HANDS,
     ),

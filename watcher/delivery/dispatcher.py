@@ -21,7 +21,7 @@ from watcher.delivery.handler import Failure, Handler
 from watcher.delivery.output import OutputClosed
 from watcher.delivery.retries import Retries
 from watcher.errors import HandlerError, LeaseLostError, error_text
-from watcher.observability.watch_stats import DURATIONS, Durations
+from watcher.observability.watch_stats import Durations
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
 from watcher.shutdown import Overdue, Shutdown
@@ -130,8 +130,7 @@ class Dispatcher:
         durations = handler.durations
         if durations is None or handler.times_itself:
             return handler.handle
-        monotonic, finish, quick = self._clock.monotonic, self._coroutines.finish, DURATIONS[0]
-        counts = durations.counts
+        monotonic, finish = self._clock.monotonic, self._coroutines.finish
 
         def timed(record: Record) -> None:
             began = monotonic()
@@ -139,12 +138,7 @@ class Dispatcher:
                 if (answer := handler.handle(record)) is not None:
                     finish(answer)
             finally:
-                seconds = monotonic() - began
-                if seconds > quick:
-                    durations.add(seconds)
-                else:  # inlined: it runs for every record
-                    counts[0] += 1
-                    durations.seconds += seconds
+                durations.add(monotonic() - began)
 
         return timed
 
