@@ -257,15 +257,6 @@ class WatchOptions(ReadOptions):
         float,
         Opt("how long a handler may take after Ctrl-C or SIGTERM; default 5", "SECONDS", "start"),
     ] = STOP_SECONDS
-    snapshot_export: Annotated[
-        str | None,
-        Opt(
-            "as --snapshot, from a table's export (…/AWSDynamoDB/ID, s3:// or a folder) instead "
-            "of a scan; then the changes since its time",
-            "FOLDER",
-            "start",
-        ),
-    ] = None
     display: "Display | None" = None
     stop: "Stop | None" = None
 
@@ -281,8 +272,6 @@ class WatchOptions(ReadOptions):
             raise UsageError(text, "tail", self.tail)
         if self.snapshot and self.tail is not None:
             raise UsageError("it begins with the items: leave out --tail", "snapshot")
-        if self.snapshot_export is not None and (self.tail is not None or self.start != "latest"):
-            raise UsageError("it is the start: leave out --from and --tail", "snapshot_export")
         for name in ("max_records", "processes", "concurrency"):
             refuse_bad_count(name, getattr(self, name))
         if self.workers not in get_args(WorkerKind):

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import exports
 from tests.support.dynamodb_local import DynamoDBLocal
-from watcher import Record, Stream, UsageError, watch
+from watcher import Record, Stream, watch
 from watcher.aws.tables import TablesClient
 
 ITEMS = 120
@@ -176,41 +175,3 @@ def test_a_stream_that_is_resumed_from_its_token_does_too(server: DynamoDBLocal)
     assert ledger.wrong == []
     assert ledger.kinds.count("SNAPSHOT") == second.token["snapshot"]["items"]
     assert {"SNAPSHOT", "INSERT", "MODIFY", "REMOVE"} == set(ledger.kinds)
-
-
-def test_the_items_of_an_export_come_before_all_changes_since(
-    server: DynamoDBLocal, tmp_path: Path
-) -> None:
-    table, ledger, file = "snap-export", Ledger(), tmp_path / "c.json"
-    server.create_table(table, sort_key=False)
-    client = server.client()
-
-    def put(which: int, number: int) -> None:
-        item = {"PK": {"S": f"k{which}"}, "n": {"N": f"{number}"}}
-        client.put_item(TableName=table, Item=item)
-
-    for which in range(60):
-        put(which % 30, which)
-    items, now = client.scan(TableName=table)["Items"], time.time()
-    arn = client.describe_table(TableName=table)["Table"]["TableArn"]
-    export = str(exports.full(tmp_path, items, now, tableArn=arn))
-    put(3, 5000)
-    put(90, 5001)
-    client.delete_item(TableName=table, Key={"PK": {"S": "k4"}})
-
-    options: dict[str, Any] = {"snapshot_export": export, "checkpoint": file, "follow": False}
-    watch(table, [ledger.take], max_records=7, **options)
-    assert ledger.kinds == ["SNAPSHOT"] * 7 and json.loads(file.read_text())["snapshot"]["segments"]
-    watch(table, [ledger.take], **options)
-    assert ledger.kinds[:30] == ["SNAPSHOT"] * 30 and ledger.kinds.count("SNAPSHOT") == 30
-    assert there(ledger) == in_table(server, table)
-    before = len(ledger.kinds)
-    watch(table, [ledger.take], **options)
-    assert len(ledger.kinds) == before, "nothing again"
-
-    other = str(exports.full(tmp_path / "other", items, now))
-    with pytest.raises(UsageError, match="it belongs to arn:aws:dynamodb:us-east-1:123456789012"):
-        watch(table, [ledger.take], snapshot_export=other, follow=False)
-    old = str(exports.full(tmp_path / "old", items, now - 90_000, tableArn=arn))
-    with pytest.raises(UsageError, match="give a newer export"):
-        watch(table, [ledger.take], snapshot_export=old, follow=False)

@@ -30,7 +30,6 @@ class SimulatedItems:
         self._fails = fails
 
     in_threads = False
-    time = None
 
     def describe(self) -> Description:
         count = len(self._table.names())

@@ -402,8 +402,6 @@ class TableItems:
 
     in_threads = True
     """True: pages may be read in several threads."""
-    time = None
-    """None: each page has its own time."""
 
     def __init__(self, connection: AwsConfig, arn: str, called: Callable[[str], str]) -> None:
         self._connection = connection

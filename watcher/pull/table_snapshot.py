@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -60,13 +59,6 @@ class Items(Protocol):
     @property
     def in_threads(self) -> bool:
         """True if pages may be read in several threads."""
-
-    @property
-    def time(self) -> datetime | None:
-        """The time as of which all items are: later changes follow them.
-
-        None if each page shows the table at the time of its request.
-        """
 
     def describe(self) -> Description:
         """Returns the table's current description."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 from watcher.aws.arns import is_stream, parse_name
 from watcher.aws.client import StreamsClient
-from watcher.aws.config import AwsConfig
 from watcher.aws.connect import Clients
 from watcher.aws.discovery import WantedStreams
 from watcher.aws.lister import Lister
@@ -16,11 +15,9 @@ from watcher.aws.tables import TableItems
 from watcher.errors import CredentialsError, ServiceError, StreamError
 from watcher.formatting import style
 from watcher.options import WatchOptions
-from watcher.pull.table_snapshot import Items
 from watcher.runtime.stream_discovery import StreamDiscovery
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
-from watcher.time_machine.exports import ExportItems
 
 logger = logging.getLogger("watcher")
 
@@ -40,11 +37,7 @@ class _StreamFactory:
     def make(self, arn: str, of_table: bool = True, start: Position | None = None) -> WatchedStream:
         """Makes the watched stream of this ARN."""
         patient, client = self.clients.client_for(arn), self.clients.loop_client_for(arn)
-        connection, export = self._options.connection, self._options.snapshot_export
-        items: Items = TableItems(connection, arn, client.table)
-        if export is not None:
-            # An endpoint is DynamoDB's, not S3's.
-            items = ExportItems(export, AwsConfig(connection.region, connection.profile), items)
+        items = TableItems(self._options.connection, arn, client.table)
         return WatchedStream(
             arn,
             self._options,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from watcher.aws.arns import table_name, table_of
 from watcher.aws.discovery import newer_stream
 from watcher.aws.model import (
-    AtTime,
     Latest,
     Listing,
     Position,
@@ -24,7 +23,6 @@ from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.errors import StreamGoneError, UsageError
-from watcher.formatting.style import time_text
 from watcher.options import WatchOptions
 from watcher.pull.stream_successor import SUCCESSOR_WAIT_SECONDS, StreamEnd, SuccessorSearch
 from watcher.pull.table_snapshot import Items, TableSnapshot
@@ -34,7 +32,7 @@ from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token, TokenSnapshot
 from watcher.streams.coordinator import Coordinator
 from watcher.streams.lineage import TrackedShard
-from watcher.streams.losses import Losses, held_since
+from watcher.streams.losses import Losses
 from watcher.streams.persistent_errors import StreamRetry
 from watcher.streams.start_times import LatestMoment
 
@@ -43,8 +41,6 @@ logger = logging.getLogger("watcher")
 # Up to these numbers, each shard's start is logged.
 _FEW = 4
 _FEW_STREAMS = 20
-# The times of changes are approximate, and rounded down: to seconds, by emulators to minutes.
-_STAMPS_APART = timedelta(minutes=1)
 
 
 class WatchedStream:
@@ -88,8 +84,6 @@ class WatchedStream:
         self.shard_level = logging.DEBUG if options.is_bounded else logging.INFO
         """The level of a line about one shard: a run that ends soon has others that matter."""
         self._start = start or options.position
-        if items is not None and items.time is not None:
-            self._start = AtTime(items.time - _STAMPS_APART)
         self._latest = LatestMoment(clock)
         self.first_service = first_service or service
         self._clock = clock
@@ -221,9 +215,7 @@ class WatchedStream:
     def _start_snapshot(self, stored: TokenSnapshot | None, *, restarts: bool) -> None:
         """Creates the snapshot; one that the checkpoint holds as finished only if it `restarts`."""
         options = self._options
-        wanted = options.snapshot or options.snapshot_export is not None
-        if self._items is not None and (wanted or restarts):
-            self._refuse_gap(self._items, None if restarts else stored)
+        if self._items is not None and (options.snapshot or restarts):
             self.snapshot = TableSnapshot(
                 self.arn,
                 self._items,
@@ -233,21 +225,6 @@ class WatchedStream:
                 pace=ReadPace(options.read_limit, self._clock),
                 calls=self._calls,
             )
-
-    def _refuse_gap(self, items: Items, stored: TokenSnapshot | None) -> None:
-        """Raises UsageError where changes since the time of the items have left the stream."""
-        listing = self.coordinator.listing
-        since = held_since(listing, listing.time)
-        if items.time is not None and items.time < since and not (stored and stored.done):
-            text = f"its time is {time_text(items.time)}, and the stream holds changes from "
-            text += f"{time_text(since)} on: give a newer export"
-            raise UsageError(text, "snapshot_export", self._options.snapshot_export)
-
-    @property
-    def _items_come_first(self) -> bool:
-        """True while items of an earlier time are read: no change may come before them."""
-        is_scanning = self.snapshot is not None and not self.snapshot.is_done
-        return is_scanning and self._items is not None and self._items.time is not None
 
     def end_scan(self) -> None:
         """Ends the threads that have read the items."""
@@ -274,7 +251,7 @@ class WatchedStream:
 
     def take_ready_shards(self) -> list[TrackedShard]:
         """Returns the shards that may be read now, and marks them as assigned."""
-        shards = [] if self._items_come_first else self.coordinator.take_ready()
+        shards = self.coordinator.take_ready()
         self.assigned.update(shard.id for shard in shards)
         self._log_starting(shards)
         return shards

@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime
-from itertools import islice
 from typing import IO, Annotated, Any, Final
 
 import msgspec
@@ -19,9 +18,8 @@ import msgspec
 from watcher.aws.config import AwsConfig
 from watcher.aws.json_text import read
 from watcher.aws.s3 import SCHEME, ObjectsClient
-from watcher.aws.tables import Description, Key
+from watcher.aws.tables import Description
 from watcher.errors import UsageError
-from watcher.pull.table_snapshot import Items
 from watcher.records.wire import image_if_any
 
 _SUMMARY: Final = "manifest-summary.json"
@@ -173,51 +171,3 @@ def full_export(location: str, connection: AwsConfig, option: str) -> Export:
     if export.since is not None:
         raise UsageError("it is incremental: give a full one", option, location)
     return export
-
-
-class ExportItems:
-    """A full export's items, page by page, as `TableSnapshot` reads a table's (`Items`).
-
-    Raises UsageError for an incremental export, or one of another table.
-    """
-
-    in_threads = False
-    _option: Final = "snapshot_export"
-
-    def __init__(self, location: str, connection: AwsConfig, table: Items) -> None:
-        self._export = full_export(location, connection, self._option)
-        self.time = self._export.time
-        self._table = table
-        self._names: list[str] = []
-        self._lines: Iterator[msgspec.Raw] | None = None
-
-    def describe(self) -> Description:
-        """The table, with the export's number of items."""
-        table = self._table.describe()
-        self._export.check_table(table, self._option)
-        self._names = [*table.types]
-        count = sum(file.items for file in self._export.files)
-        return msgspec.structs.replace(table, size=0, items=count)
-
-    def page(
-        self, after: Key | None, segment: int, segments: int
-    ) -> tuple[list[msgspec.Raw], Key | None, float]:
-        """The items behind this key, in the export's order; they take no read units."""
-        if self._lines is None:
-            self._lines = self._behind(after)
-        items = list(islice(self._lines, _PAGE_ITEMS))
-        last = self._key(items[-1]) if len(items) == _PAGE_ITEMS else None
-        return items, last, 0.0
-
-    def _behind(self, after: Key | None) -> Iterator[msgspec.Raw]:
-        lines = (line.Item for line in self._export.lines())
-        if after is not None and all(self._key(item) != after for item in lines):
-            text = (
-                "the checkpoint's snapshot is from another export: give that one, or leave it out"
-            )
-            raise UsageError(text, self._option, self._export.location)
-        return lines
-
-    def _key(self, item: msgspec.Raw) -> Key:
-        image = _image.decode(item)
-        return {name: _value.decode(image[name]) for name in self._names}

@@ -31,7 +31,6 @@ class Table:
     """Two items a page of a segment; `asked` tells after which key."""
 
     in_threads = False
-    time = None
 
     def __init__(self, count: int = 5, segments: int = 1) -> None:
         self.size = (segments - 1) * SEGMENT_BYTES
