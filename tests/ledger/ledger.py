@@ -60,10 +60,10 @@ class Ledger:
             chosen = [at for at, (second, _) in enumerate(past) if first <= second <= last]
             final = states[-1]
             if chosen:
-                before, left = states[chosen[0]], states[chosen[-1] + 1]
+                before = states[chosen[0]]
                 if chosen[-1] == len(past) - 1:
                     final = before
-                elif not (same(before, left) or same(before, final)):
+                elif not same(before, final):
                     conflicts.add(key)  # changed since, whatever it looks like now
             if final is not None:
                 found[key] = native(final)

@@ -16,7 +16,6 @@ import zlib
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,6 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.model import CLOCKS_APART
 from watcher.aws.s3 import SCHEME, ObjectsClient
 from watcher.aws.trail_events import Call, Caller, ItemWrite, calls_in
-from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError
 from watcher.formatting.style import time_text
@@ -345,8 +343,6 @@ _LOG_DELAY: Final = timedelta(minutes=15)
 _LATEST_LOG: Final = timedelta(minutes=30)
 LOG_BYTES: Final = 512 * 1024 * 1024
 """The most that a log file may unpack to: CloudTrail's are of some megabytes."""
-# S3 takes its time for each file.
-_LOG_THREADS: Final = 4
 _BROKEN: Final = (OSError, EOFError, ValueError, zlib.error, msgspec.MsgspecError)
 
 
@@ -391,9 +387,9 @@ class Trail:
         first = datetime.fromtimestamp(callers.first, UTC)
         end = datetime.fromtimestamp(callers.last, UTC) + _LATEST_LOG
         self.files = [*self._files(self.path, callers.tables, first - CLOCKS_APART, end)]
-        for file, content in self._contents(self.files):
+        for file in self.files:
             try:
-                for call in calls_in(content.result(), callers.tables):
+                for call in calls_in(self._content(file.location), callers.tables):
                     callers.add_call(call)
             except _BROKEN as error:
                 self.broken.append(file)
@@ -431,17 +427,6 @@ class Trail:
                     yield file
             elif _may_hold(file.location, tables, first, end):
                 yield from self._files(file.location, tables, first, end)
-
-    def _contents(self, files: Sequence[LogFile]) -> Iterator[tuple[LogFile, Future[bytes]]]:
-        """Yields the files with their contents, some of which are read side by side."""
-        pool = CallPool(most=_LOG_THREADS)
-        try:
-            for at in range(0, len(files), _LOG_THREADS):
-                some = files[at : at + _LOG_THREADS]
-                answers = pool.start([partial(self._content, each.location) for each in some])
-                yield from zip(some, answers, strict=True)
-        finally:
-            pool.close()
 
     def _content(self, location: str) -> bytes:
         packed = Path(location).read_bytes() if self._s3 is None else self._s3.whole(location)

@@ -10,8 +10,6 @@ from decimal import Decimal
 from enum import Enum
 from typing import Final, TypeAlias
 
-import msgspec
-
 from watcher.aws.model import WireItem, WireValue
 from watcher.records.diff import ABSENT, Absent, Content, number_text, same, to_number
 
@@ -19,7 +17,6 @@ Value: TypeAlias = WireValue | Absent
 
 _SETS: Final = ("SS", "NS", "BS")
 _AS_TEXT: Final = ("N", "BOOL", "M", "L", *_SETS)
-_strict_json: Final = msgspec.json.Decoder(float_hook=Decimal)
 _json: Final = json.JSONDecoder(parse_float=Decimal, parse_int=Decimal)
 
 
@@ -115,10 +112,6 @@ def plain_value(value: object) -> WireValue:
 
 def parsed_value(text: str) -> WireValue:
     """Converts JSON text to wire types; other text stays text."""
-    try:
-        return plain_value(_strict_json.decode(text))
-    except (ValueError, RecursionError):
-        pass  # the other one takes halves of surrogate pairs, and deeper values
     try:
         return plain_value(_json.decode(text))
     except (ValueError, RecursionError):

@@ -166,16 +166,13 @@ class FileCopy:
     def _line(self, line: bytes) -> WireItem:
         if b"\\ud" in line.lower():  # half a surrogate pair: the table's is read without it, too
             line = mend(line)
-        if self.form is Form.WIRE:
-            try:
-                return _item.decode(line)
-            except msgspec.ValidationError:
-                raise ValueError(_TWO_FORMS) from None
         row = json.loads(line, parse_float=Decimal, parse_int=Decimal)
         if not isinstance(row, dict):
             raise ValueError("a line is not an item: give one object a line")
-        if _is_wire_item(row):
+        if row and _is_wire_item(row) != (self.form is Form.WIRE):
             raise ValueError(_TWO_FORMS)
+        if self.form is Form.WIRE:
+            return row
         return {name: plain_value(value) for name, value in row.items()}
 
 

@@ -113,14 +113,13 @@ class Matching:
         self._test = test
         self._noun = noun
         self._names: set[str] = set()
-        self._rejected: list[int] = []  # by each page, in several threads
         self.read = self.matched = 0
 
     def matching_indexes(self, records: Sequence[WireRecord]) -> list[int]:
         """Returns the indexes of the matching records; the others come here alone."""
         found = self._test.matching_indexes(records)
         self._names.update(self._test.names_beside(records))
-        self._rejected.append(len(records) - len(found))
+        self.read += len(records) - len(found)
         return found
 
     def __call__(self, record: Record) -> bool:
@@ -135,31 +134,26 @@ class Matching:
     @property
     def unmatched(self) -> str:
         """Says that none matched, for the end of a sentence; "" where one did."""
-        number = self.read + sum(self._rejected)
-        if self.matched or not number:
+        if self.matched or not self.read:
             return ""
-        return f"; {none_matched(number, self._noun, self._test.names, self._names)}"
+        return f"; {none_matched(self.read, self._noun, self._test.names, self._names)}"
 
 
 class _Seen:
     """Tells names that came before, in a temporary database: memory holds some pages of it."""
 
     def __init__(self) -> None:
-        self._database: sqlite3.Connection | None = None
+        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._database.execute("PRAGMA journal_mode = OFF")
+        self._database.execute("CREATE TABLE seen (name BLOB PRIMARY KEY) WITHOUT ROWID")
 
     def is_new(self, name: str) -> bool:
         """Returns True for a name that did not come before. Raises OSError on a full disk."""
+        digest = hashlib.blake2b(name.encode(), digest_size=16).digest()
         try:
-            return self._insert(hashlib.blake2b(name.encode(), digest_size=16).digest())
+            added = self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (digest,))
         except sqlite3.OperationalError as error:
             raise OSError(errno.ENOSPC, str(error)) from None
-
-    def _insert(self, digest: bytes) -> bool:
-        if self._database is None:
-            self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-            self._database.execute("PRAGMA journal_mode = OFF")
-            self._database.execute("CREATE TABLE seen (name BLOB PRIMARY KEY) WITHOUT ROWID")
-        added = self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (digest,))
         return added.rowcount > 0
 
 
@@ -185,7 +179,7 @@ class Sources:
         self.left_out = ""
         """What could not be read of the files, for the end of a sentence; "" where all was."""
         self._strict = strict
-        self._seen = _Seen()
+        self._seen = _Seen() if files else None
         self._start: datetime | None = None
         self._expiry: str | None = None
         """The attribute with an item's time to live, in a replica, whose stream names no caller."""
@@ -403,10 +397,9 @@ class Sources:
             created = record.created_at
             if self._start is not None and created is not None and created < self._start:
                 continue
-            if self._files:
-                name = record.wire.eventID or f"{record.shard_id} {record.sequence_number}"
-                if not self._seen.is_new(name):
-                    continue
+            name = record.wire.eventID or f"{record.shard_id} {record.sequence_number}"
+            if self._seen is not None and self._files and not self._seen.is_new(name):
+                continue
             yield record.as_expired() if self._has_expired(record.wire) else record
 
     def _report_gap(self, since: datetime) -> None:

@@ -68,10 +68,8 @@ NOTHING: Final = msgspec.Raw(b"null")
 
 BETWEEN = "another change lies between those that are to be undone"
 CHANGED = "it was changed since"
-PUT_BACK = "it was put back, and changed since"
 BROKEN = "half a character in it can't be written back"
 AS_BEFORE = "it is as it was before"
-BY_ITSELF = "the changes themselves have put it back"
 EXPIRED = "it expired; --only ttl puts that back"
 NOT_WRITTEN = "the plan has not written it"
 
@@ -99,18 +97,6 @@ class UndoStep(msgspec.Struct, tag_field="line", tag="step"):
         return max(-(-len(bytes(each)) // 1024) for each in (self.before, self.now))
 
 
-class _Touched(msgspec.Struct):
-    """An item while its changes are read."""
-
-    step: UndoStep
-    after: Image
-    """The item after the last change to undo."""
-    has_others: bool = False
-    """True where somebody else has changed it since."""
-    is_back: bool = False
-    """True where they put it back first."""
-
-
 class UndoPlanner:
     """Collects the steps of an undo from records; those of one item come in their order.
 
@@ -120,63 +106,47 @@ class UndoPlanner:
     def __init__(self, is_selected: Callable[[Record], bool], *, spares_ttl: bool = True) -> None:
         self._is_selected = is_selected
         self._spares_ttl = spares_ttl
-        self._touched: dict[Identity, _Touched] = {}
+        self._steps: dict[Identity, UndoStep] = {}
         self._expired: dict[Identity, UndoStep] = {}
+        self._others: set[Identity] = set()
+        """The items that somebody else has changed since."""
 
     def on_record(self, record: Record) -> None:
         """Takes in a change. Raises StreamError where it has no images."""
         change = record.wire.dynamodb
         item = identity(change.Keys)
-        touched = self._touched.get(item)
+        step = self._steps.get(item)
         is_selected = self._is_selected(record)
         if is_selected and self._spares_ttl and record.expired_by_ttl:
             is_selected = False
             self._expired[item] = UndoStep(_copied(change.Keys), kept=EXPIRED)
-        if touched is None and not is_selected:
+        if step is None and not is_selected:
             return
         old, new = images(record)
-        if touched is None:
-            step = UndoStep(_copied(change.Keys), old, new)
-            self._touched[item] = touched = _Touched(step, new)
+        if step is None:
+            step = self._steps[item] = UndoStep(_copied(change.Keys), old)
             step.conflict = BROKEN if _has_half_pairs(record) else ""
+        elif is_selected:
+            if item in self._others and not is_same(step.before, old):
+                step.conflict = step.conflict or BETWEEN
+            self._others.discard(item)
+            step.changes += 1
         else:
-            _go_on(touched, is_selected, old, new)
-        touched.step.seen = record.sequence_number
+            self._others.add(item)
+        step.now, step.seen = new, record.sequence_number
 
     def steps(self) -> list[UndoStep]:
         """Returns a step for each item, in the order in which the items were touched.
 
         The reason stands in those that are left alone.
         """
-        for touched in self._touched.values():
-            _judge(touched)
-        expired = (step for item, step in self._expired.items() if item not in self._touched)
-        return [*(each.step for each in self._touched.values()), *expired]
-
-
-def _go_on(touched: _Touched, is_selected: bool, old: Image, new: Image) -> None:
-    """Takes in a further change of an item."""
-    step = touched.step
-    step.now = new
-    if not is_selected:
-        touched.has_others = True
-        touched.is_back = touched.is_back or is_same(new, step.before)
-        return
-    if touched.has_others and not is_same(step.before, old):
-        step.conflict = step.conflict or BETWEEN
-    touched.after, touched.has_others, touched.is_back = new, False, False
-    step.changes += 1
-
-
-def _judge(touched: _Touched) -> None:
-    """Sets the reason to leave an item alone, if there is one."""
-    step = touched.step
-    if is_same(step.now, step.before):
-        step.kept = AS_BEFORE
-    elif is_same(touched.after, step.before):
-        step.kept = BY_ITSELF
-    elif touched.has_others:  # whatever the item looks like now
-        step.conflict = step.conflict or (PUT_BACK if touched.is_back else CHANGED)
+        for item, step in self._steps.items():
+            if is_same(step.now, step.before):
+                step.kept = AS_BEFORE
+            elif item in self._others:  # whatever the item looks like now
+                step.conflict = step.conflict or CHANGED
+        expired = (step for item, step in self._expired.items() if item not in self._steps)
+        return [*self._steps.values(), *expired]
 
 
 def images(record: Record) -> tuple[Image, Image]:
