@@ -37,7 +37,7 @@ from watcher.time_machine.copies import (
     is_mirror,
     readable,
 )
-from watcher.time_machine.sources import Sources, past_time
+from watcher.time_machine.sources import Sources
 from watcher.time_machine.table import open_table
 from watcher.time_machine.verify import (
     CopyDifference,
@@ -73,9 +73,6 @@ _WithProfile = Annotated[str | None, Opt("the profile for another table: another
 _Ignore = Annotated[
     list[str] | None, Opt("an attribute that does not count; repeat it", "ATTRIBUTE")
 ]
-_At = Annotated[
-    str | None, Opt("the second whose end files show; default: they are current", "TIME")
-]
 _Lag = Annotated[
     str, Opt("a copy without a position may lack changes younger than this; default 1m", "AGE")
 ]
@@ -96,7 +93,6 @@ def _compare(
     with_: _With = None,
     with_profile: _WithProfile = None,
     ignore: _Ignore = None,
-    at: _At = None,
     lag: _Lag = "1m",
     read_limit: _Limit = None,
     output: options.Output = "text",
@@ -111,7 +107,7 @@ def _compare(
     with blame("lag"):
         age = timedelta(seconds=parse_seconds(lag))
     with status_line() as line:
-        copy = _copy(with_, at, with_profile, connection, read_limit)
+        copy = _copy(with_, with_profile, connection, read_limit)
         verifier = Verifier(
             Sources.named(sources, connection, strict=True),
             copy,
@@ -146,13 +142,11 @@ def _show_progress(line: Line | None, items: int, units: float, share: float) ->
 
 def _copy(
     name: str,
-    at: str | None,
     profile: str | None,
     connection: AwsConfig,
     read_limit: float | None,
 ) -> Copy:
     """Opens a copy by its name. Raises UsageError, StreamError."""
-    moment = None if at is None else past_time(at, "at")
     in_s3 = name.startswith("s3://")
     if "://" in name and not in_s3:
         raise UsageError(
@@ -168,9 +162,7 @@ def _copy(
     if path is not None and is_archive(path):
         raise UsageError("it holds changes, not items: give a copy of the items", "with_", name)
     if path is not None and not is_mirror(path):
-        return FileCopy(path, moment)
-    if at is not None:
-        raise UsageError("leave it out: a mirror or a table has its own", "at")
+        return FileCopy(path)
     if not is_table:
         return _mirror(name)
     if profile:

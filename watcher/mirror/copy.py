@@ -30,7 +30,7 @@ class MirrorCopy:
     """The mirror in a folder, at its newest version. Raises UsageError if there is none."""
 
     form = Form.JSON
-    columns = None
+    columns: frozenset[str] | None = None
 
     def __init__(self, folder: str) -> None:
         mirror = MirrorTable(folder)

@@ -269,20 +269,22 @@ def _histogram(report: Report) -> Element:
     if width > 60:
         text += f" Each bar stands for {_width(width)}."
     legend = element("p", class_="legend quiet")
-    legend.extend(_legend(kind.lower(), kind) for kind in KINDS)
+    legend.extend(element("span", element("i", class_=each.lower()), each) for each in KINDS)
     chart = element("figure", pictures.histogram(width, buckets))
     section.extend([_quiet(text), legend, chart, _buckets(buckets)])
     return section
 
 
 def _buckets(buckets: Mapping[int, Counter[str]]) -> Element:
-    """Builds the table of the picture's numbers, for readers who can't see it."""
+    """Builds the table of the picture's numbers, for readers who can't see it, by keyboard too."""
     table = element("table", _header("from", *KINDS))
     for start, counts in buckets.items():
         row = element("tr", element("th", minute(start), scope="row"))
         row.extend(element("td", f"{counts[kind]:,}", class_="count") for kind in KINDS)
         table.append(row)
-    return _folded("The numbers of this chart", table)
+    name = "The numbers of this chart"
+    scroll = element("div", table, class_="scroll", tabindex="0", role="region", aria_label=name)
+    return element("details", element("summary", name), scroll)
 
 
 def _header(first: str, *others: str) -> Element:
@@ -292,22 +294,9 @@ def _header(first: str, *others: str) -> Element:
     return row
 
 
-def _folded(name: str, table: Element) -> Element:
-    """Builds a table that a reader can open, and scroll with the keyboard."""
-    scroll = element("div", table, class_="scroll", tabindex="0", role="region", aria_label=name)
-    return element("details", element("summary", name), scroll)
-
-
-def _legend(kind: str, text: str) -> Element:
-    return element("span", element("i", class_=kind), text)
-
-
 def _keys(report: Report) -> Element:
     is_one = len(report.tables) == 1
-    rows = [
-        (cut(" ".join(row.values[is_one:]), _NAME_SHOWN), row.changes)
-        for row in report.keys.rows(_TOP)
-    ]
+    rows = [(" ".join(row.values[is_one:]), row.changes) for row in report.keys.rows(_TOP)]
     section = element("section", element("h2", "Busiest keys"))
     section.append(_ranking("key", rows, report.kinds.total()))
     return section
@@ -319,7 +308,7 @@ def _attributes(report: Report) -> Element:
     if not modified:
         section.append(_quiet("There are no modifications."))
         return section
-    rows = [(cut(row.values[0], _NAME_SHOWN), row.changes) for row in report.attributes.rows(_TOP)]
+    rows = [(row.values[0], row.changes) for row in report.attributes.rows(_TOP)]
     section.append(_quiet(f"The share of {modified:,} modifications that changed the attribute."))
     section.append(_ranking("attribute", rows, modified))
     return section
@@ -335,9 +324,9 @@ def _ranking(name: str, rows: Sequence[tuple[str, int]], total: int) -> Element:
         bar = element("i", style=f"width:{100 * changes / longest:.2f}%")
         row = element(
             "tr",
-            element("th", element("code", text), class_="key", scope="row"),
+            element("th", element("code", cut(text, _NAME_SHOWN)), class_="key", scope="row"),
             element("td", f"{changes:,}", class_="count"),
-            element("td", _share(changes, total), class_="count"),
+            element("td", f"{100 * changes / total:.1f} %", class_="count"),
             element("td", element("div", bar, aria_hidden="true"), class_="bar"),
         )
         table.append(row)
@@ -346,10 +335,6 @@ def _ranking(name: str, rows: Sequence[tuple[str, int]], total: int) -> Element:
 
 def _quiet(text: str) -> Element:
     return element("p", text, class_="quiet")
-
-
-def _share(count: int, total: int) -> str:
-    return f"{100 * count / total:.1f} %"
 
 
 def _width(seconds: int) -> str:

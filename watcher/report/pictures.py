@@ -111,6 +111,7 @@ class Histogram:
 
 
 _HEIGHT: Final = 220.0
+_LABEL: Final = "Changes in time, by kind; a table of its numbers follows"
 _LEAST_BUCKETS: Final = 12
 _TICKS: Final = 8
 _STEPS: Final = [
@@ -137,7 +138,7 @@ def histogram(width: int, buckets: dict[int, Counter[str]]) -> Element:
     axis = _with_air(min(buckets), max(buckets) + width, width)
     step = _count_step(max(counts.total() for counts in buckets.values()))
     top = step * -(-max(counts.total() for counts in buckets.values()) // step)
-    made = _svg("Changes in time, by kind; a table of its numbers follows", _HEIGHT)
+    made = element("svg", width="100%", height=_HEIGHT, role="img", aria_label=_LABEL)
     for value in range(0, top + 1, step):
         y = _HEIGHT - _HEIGHT * value / top
         made.append(_line(0, 100, y, y, "grid" if value else "axis"))
@@ -200,10 +201,6 @@ def _add_ticks(picture: Element, axis: _Axis, height: float) -> None:
             time, day = f"{utc(tick):%b %d}", f"{utc(tick):%Y}" if step > 86400 * 30 else ""
         for text, y in ((time, height + 20), (day, height + 35)):
             picture.append(element("text", text, x=x, y=y, text_anchor="middle"))
-
-
-def _svg(label: str, height: float) -> Element:
-    return element("svg", width="100%", height=height, role="img", aria_label=label)
 
 
 def _rect(x: float, y: float, width: float, height: float, kind: str) -> Element:

@@ -83,13 +83,10 @@ class ItemsAsOf:
         """Says that no item matched, for the end of a sentence; "" where one did."""
         return "" if self._matches is None else self._matches.unmatched
 
-    def on_later_change(self, record: Record) -> None:
-        """Takes in a change after the time; the first one of an item counts."""
-        self._keep(identity(record.wire.dynamodb.Keys), b"0", image_before(record))
-
-    def on_earlier_change(self, record: Record) -> None:
-        """Takes in a change up to the time; the last one of an item counts."""
-        self._keep(identity(record.wire.dynamodb.Keys), b"0", image_after(record), is_last=True)
+    def on_change(self, record: Record, *, is_earlier: bool) -> None:
+        """Takes in a change: the last one up to the time counts, or the first one after it."""
+        image = image_after(record) if is_earlier else image_before(record)
+        self._keep(identity(record.wire.dynamodb.Keys), b"0", image, is_last=is_earlier)
 
     def on_items(self, images: Iterable[bytes | msgspec.Raw]) -> None:
         """Takes in items as they are now, or were at a baseline's time. Raises KeyError."""
@@ -250,10 +247,8 @@ def _take(
             raise StreamError("the changes have no times, so an item's past is unknown")
         if key is not None and not key.matches_record(record):
             continue
-        if is_later and created < after:
-            found.on_earlier_change(record)
-        elif not is_later and created >= after:
-            found.on_later_change(record)
+        if is_later == (created < after):
+            found.on_change(record, is_earlier=is_later)
 
 
 def _image(record: Record, raw: msgspec.Raw, has_one: bool, which: str) -> bytes:

@@ -446,10 +446,10 @@ class Trail:
                     names = sorted((each.name, each.is_dir()) for each in found)
             elif not (names := [*self._s3.entries(folder)]):
                 raise FileNotFoundError(folder)
-        except (FileNotFoundError, NotADirectoryError):
-            raise UsageError("there is no such folder", "who", self.path) from None
         except OSError as error:
+            is_none = isinstance(error, FileNotFoundError | NotADirectoryError)
             text = f"can't read it: {error.strerror or error}"
+            text = "there is no such folder" if is_none else text
             raise UsageError(text, "who", self.path) from None
         yield from names
 

@@ -43,8 +43,8 @@ def reads_as(expected: Value, copied: Value, form: Form) -> bool:
         return True
     if isinstance(expected, Absent) or isinstance(copied, Absent):
         # Tools that have columns write a null for each that a row lacks.
-        is_lacking = form is not Form.WIRE and expected is ABSENT and _is_null(copied)
-        return expected is copied or is_lacking
+        is_null = not isinstance(copied, Absent) and "NULL" in copied
+        return expected is copied or (is_null and form is not Form.WIRE)
     return same(expected, copied) if form is Form.WIRE else _reads_as(expected, copied, form)
 
 
@@ -121,7 +121,3 @@ def parsed_value(text: str) -> WireValue:
 def _part(value: WireValue) -> tuple[str, Content]:
     ((kind, content),) = value.items()
     return kind, content
-
-
-def _is_null(value: Value) -> bool:
-    return not isinstance(value, Absent) and "NULL" in value

@@ -39,7 +39,7 @@ def item_of_image(image: bytes | msgspec.Raw) -> WireItem:
 
 
 class CopyPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of the stream that is in a copy; unknown with neither a token nor a time."""
+    """The part of the stream that is in a copy; unknown without a token."""
 
     token: Token | None = None
     """The positions up to which all changes are in it."""
@@ -47,28 +47,19 @@ class CopyPosition(msgspec.Struct, frozen=True, kw_only=True):
     """The time when the token was stored, by the clock of the machine that stored it."""
     copied_at: datetime | None = None
     """The time until which its items were first copied: it may have changes up to then as well."""
-    at: datetime | None = None
-    """The second whose end it shows."""
 
 
 class Copy(Protocol):
     """A copy of a table."""
 
-    @property
-    def label(self) -> str:
-        """The copy's name in the report: `mirror at version 41`."""
-
-    @property
-    def form(self) -> Form:
-        """The part of a value's type that the copy keeps."""
-
-    @property
-    def columns(self) -> frozenset[str] | None:
-        """The attributes that it can hold; None where that is any."""
-
-    @property
-    def position(self) -> CopyPosition:
-        """The part of the stream that the copy holds."""
+    label: str
+    """The copy's name in the report: `mirror at version 41`."""
+    form: Form
+    """The part of a value's type that the copy keeps."""
+    columns: frozenset[str] | None
+    """The attributes that it can hold; None where that is any."""
+    position: CopyPosition
+    """The part of the stream that the copy holds."""
 
     def items(self) -> Iterator[WireItem]:
         """Yields its items. Raises UsageError, StreamError."""
@@ -95,7 +86,7 @@ class TableCopy:
     """Another table of DynamoDB, as it is now."""
 
     form = Form.WIRE
-    columns = None
+    columns: frozenset[str] | None = None
     position = CopyPosition()
 
     def __init__(self, table: TableHandle, label: str, read_limit: float | None = None) -> None:
@@ -117,9 +108,10 @@ class TableCopy:
 class FileCopy:
     """A folder, or a file, of Parquet or JSON lines, which may be in DynamoDB's own JSON."""
 
-    def __init__(self, path: Path, at: datetime | None) -> None:
+    position = CopyPosition()
+
+    def __init__(self, path: Path) -> None:
         self.label = str(path)
-        self.position = CopyPosition(at=at)
         self.columns: frozenset[str] | None = None
         self._files, kind = _files_of(path)
         self._is_parquet = kind == _PARQUET

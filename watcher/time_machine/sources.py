@@ -69,9 +69,7 @@ class StreamSource:
         self._table: TableHandle | None = None
 
     @classmethod
-    def connected(
-        cls, text: str, connection: AwsConfig, *, clock: Clock | None = None
-    ) -> StreamSource:
+    def connected(cls, text: str, connection: AwsConfig) -> StreamSource:
         """Connects to the stream that `text` names: an ARN or a table."""
         service, arn = connect(text, connection)
         return cls(
@@ -80,7 +78,7 @@ class StreamSource:
             TablesClient(connection, region_in(arn)),
             background=Lister(service),
             table_arn=partial(service.table, arn),
-            clock=clock or CLOCK,
+            clock=CLOCK,
         )
 
     def backlog(

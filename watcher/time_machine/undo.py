@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from watcher.records.wire import (
     WireRecord,
 )
 from watcher.streams.start_times import Moment
+from watcher.time_machine.as_of import INEXACT_ARCHIVE
 from watcher.time_machine.item_keys import Identity, check_key_values, identity
 from watcher.time_machine.sources import Sources, StreamSource
 from watcher.time_machine.table import TableHandle, open_table
@@ -229,16 +231,13 @@ def plan_undo(sources: Sources, changes: ChangeFilter, to: Path | None = None) -
     sources.check_view_type()
     made = sources.time
     path = to or _free_path(f"undo-{table_name(table.description.arn)}-{made:%Y%m%dT%H%M%SZ}")
-    planner = UndoPlanner(changes.matcher(made), spares_ttl=not changes.undoes_ttl)
+    planner = UndoPlanner(partial(changes.matches, now=made), spares_ttl=not changes.undoes_ttl)
     for record in sources.records():
         planner.on_record(record)
     sources.check_covers(changes.start)
     sources.check_not_ended()
     if not sources.exact:
-        raise UsageError(
-            "the archive holds plain JSON, which does not tell a set from a list nor binary from "
-            "text: an item out of it can't be written back"
-        )
+        raise UsageError(INEXACT_ARCHIVE)
     until = changes.until or made.replace(microsecond=0)
     about = table.description
     header = RunHeader(about.arn, about.identity, made, changes.start, until)

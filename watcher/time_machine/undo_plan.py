@@ -46,19 +46,14 @@ class ChangeFilter:
         self.undoes_ttl = "ttl" in words(only)
         """True where removals by time-to-live are undone, too."""
 
-    def matcher(self, now: datetime) -> Callable[[Record], bool]:
-        """Returns a function that is True for a matching change; `now` ends an open interval."""
-        first = self.start.timestamp()
-        end = (self.until or now).timestamp() + 1
-        matches_record = self._matches_record
-
-        def matches(record: Record) -> bool:
-            created = record.wire.dynamodb.ApproximateCreationDateTime
-            if created is None:
-                raise StreamError("the changes have no times to choose them by")
-            return first <= created < end and (matches_record is None or matches_record(record))
-
-        return matches
+    def matches(self, record: Record, now: datetime) -> bool:
+        """Returns True for a matching change; `now` ends an open interval."""
+        created = record.wire.dynamodb.ApproximateCreationDateTime
+        if created is None:
+            raise StreamError("the changes have no times to choose them by")
+        return self.start.timestamp() <= created < (self.until or now).timestamp() + 1 and (
+            self._matches_record is None or self._matches_record(record)
+        )
 
 
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)

@@ -35,7 +35,7 @@ from watcher.time_machine.copies import Copy, item_of_image, readable
 from watcher.time_machine.item_keys import Identity, identity, identity_of, images_of
 from watcher.time_machine.sorted_lines import SortedLines
 from watcher.time_machine.sources import COARSEST_STAMP, CREATED_TOGETHER, Sources
-from watcher.time_machine.table import LONGEST_SCAN, TableHandle, scan_table
+from watcher.time_machine.table import LONGEST_SCAN, scan_table
 from watcher.time_machine.undo_plan import NOTHING, is_same
 
 LAG: Final = timedelta(minutes=1)
@@ -82,7 +82,7 @@ class Verification(msgspec.Struct, kw_only=True):
     """The outcome of a comparison."""
 
     at: datetime
-    """The service's time at the start of the reading, or the time as of which the copy is."""
+    """The service's time at the start of the reading."""
     items: int = 0
     """The number of compared items."""
     differing: int = 0
@@ -186,10 +186,11 @@ class Verifier:
         self._lag = lag
         self._ignore = frozenset(ignore)
         self._on_progress = on_progress
-        self._table = self._stream.table
-        self._types = self._table.description.types
+        self.table = self._stream.table
+        """The table."""
+        self._types = self.table.description.types
         position = copy.position
-        self._has_position = position.token is not None or position.at is not None
+        self._has_position = position.token is not None
         self._copied_until = None
         if position.copied_at is not None:
             self._copied_until = (position.copied_at + _CLOCK_ERROR).timestamp()
@@ -203,11 +204,6 @@ class Verifier:
         self._is_broken_off = False
         self._since: datetime | None = None
         """The time of the first change that is needed, about; None where it is not known."""
-
-    @property
-    def table(self) -> TableHandle:
-        """The table."""
-        return self._table
 
     def run(self) -> Verification:
         """Reads both sides and returns how they differ."""
@@ -235,9 +231,6 @@ class Verifier:
                 )
             self._sources.open_behind(position.token)
             self._since = position.stored_at
-        elif position.at is not None:
-            self._since = position.at.replace(microsecond=0)
-            self._sources.open(self._since)
         else:
             self._open_before()
         self._sources.check_view_type("compare a copy")
@@ -247,7 +240,7 @@ class Verifier:
         listing = self._stream.backlog(None, strict=False).listing
         # The service's time: with that of a clock here that is late, a copy could lack anything.
         start = listing.time - self._lag - COARSEST_STAMP - CLOCKS_APART
-        description, created = self._table.description, listing.created
+        description, created = self.table.description, listing.created
         if (
             created is not None
             and created > start
@@ -271,15 +264,13 @@ class Verifier:
 
     def _read_table(self) -> None:
         """Reads the table and the stream, while the copy is read."""
-        sources, at = self._sources, self.copy.position.at
-        if at is not None:
-            sources.wait_until_complete(at)
+        sources = self._sources
         is_kept = self._since is not None and sources.retains(self._since, self._longest_scan)
         if not is_kept:
             # What leaves the stream during the scan has to be read before it.
             self._take(sources.records())
             self._check_covered()
-        scan_table(self._table, self._take_items, self._pace)
+        scan_table(self.table, self._take_items, self._pace)
         if not self._has_position:
             self._copy_reading.result()  # what came to it until it was read has to be known
         self._take(sources.newer_records())
@@ -293,7 +284,7 @@ class Verifier:
     def _check_covered(self) -> None:
         """Raises StreamError where changes left the stream before they were read."""
         # A shard whose position is by a number reports that itself.
-        if self.copy.position.token is None and self._since is not None:
+        if not self._has_position and self._since is not None:
             try:
                 self._sources.check_covers(self._since)
             except UsageError as error:
@@ -305,7 +296,7 @@ class Verifier:
         limit = self._pace.limit
         if limit is None:
             return LONGEST_SCAN
-        seconds = min(2 * self._table.read_units / limit, _LONGEST_SECONDS)
+        seconds = min(2 * self.table.read_units / limit, _LONGEST_SECONDS)
         return max(LONGEST_SCAN, timedelta(seconds=seconds))
 
     def _take_items(self, images: Iterable[bytes | msgspec.Raw]) -> None:
@@ -317,22 +308,14 @@ class Verifier:
             item = item_of_image(image)
             if columns is not None:
                 self._not_compared.update(item.keys() - columns - self._ignore)
-            name = self._identity(item, self._table.description.arn)
+            name = self._identity(item, self.table.description.arn)
             self._table_lines.add(_line(name, _TABLE, bytes(image)))
             self._scanned += 1
-        share = min(0.99, self._pace.units / self._table.read_units)
+        share = min(0.99, self._pace.units / self.table.read_units)
         self._on_progress(self._scanned, self._pace.units, share)
 
     def _take(self, records: Iterable[Record]) -> None:
-        at = self.copy.position.at
-        after = None if at is None else at.replace(microsecond=0).timestamp() + 1
         for record in records:
-            change = record.wire.dynamodb
-            if after is not None:
-                if change.ApproximateCreationDateTime is None:
-                    raise StreamError("the changes have no times, so a second's end is unknown")
-                if change.ApproximateCreationDateTime < after:
-                    continue
             self._table_lines.add(_change_line(record))
 
     def _identity(self, item: WireItem, label: str) -> Identity:
@@ -352,7 +335,7 @@ class Verifier:
     # Comparing
 
     def _compared(self) -> Verification:
-        outcome = Verification(at=self.copy.position.at or self._sources.time)
+        outcome = Verification(at=self._sources.time)
         different: dict[bytes, _Item] = {}
         bytes_left = MOST_DIFFERENCE_BYTES
         for digest, lines in groupby(
@@ -419,11 +402,6 @@ class Verifier:
             return True
         at, until = change.at, self._copied_until
         return until is not None and at is not None and at <= until
-
-    def _is_equal(self, item: WireItem | None, there: WireItem | None) -> bool:
-        if item is None or there is None:
-            return item is there
-        return not differing_names(item, there, self.copy.form)
 
     def _as_copied(self, image: msgspec.Raw | None) -> WireItem | None:
         """Returns an item of the table as the copy would have it."""
@@ -493,8 +471,10 @@ class Verifier:
 
     def _has(self, item: WireItem | None, there: WireItem | None, name: str | None) -> bool:
         """Returns True where an item has what the copy has: the attribute, or (None) all."""
+        if name is None and (item is None or there is None):
+            return item is there
         if name is None:
-            return self._is_equal(item, there)
+            return not differing_names(item or {}, there or {}, self.copy.form)
         return reads_as(_value(item, name), _value(there, name), self.copy.form)
 
 

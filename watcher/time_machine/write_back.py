@@ -123,7 +123,9 @@ class WriteBack:
                     yield StepResult(step, outcome)
                 if failed is not None:
                     raise failed
-                self._pause(began, used)
+                seconds_left = began + used / self._rate - self._clock.monotonic()
+                if seconds_left > 0:
+                    self._clock.sleep(seconds_left)
         except KeyboardInterrupt:
             calls.close(wait=False)  # the next run finds what the writes under way have done
             raise
@@ -143,11 +145,6 @@ class WriteBack:
             cost += more
         if batch:
             yield batch
-
-    def _pause(self, began: float, used: float) -> None:
-        seconds_left = began + used / self._rate - self._clock.monotonic()
-        if seconds_left > 0:
-            self._clock.sleep(seconds_left)
 
     def _current(self, step: UndoStep) -> Image:
         return _image(self._tables.get(self._name, wire_item(step.key)))

@@ -22,7 +22,7 @@ from watcher.time_machine.copies import FileCopy, copy_path
 def read(path: Path, text: str = "") -> list[WireItem]:
     if text:
         path.write_text(text)
-    return list(FileCopy(path, None).items())
+    return list(FileCopy(path).items())
 
 
 def s(**values: str) -> WireItem:
@@ -37,7 +37,7 @@ def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
 def test_a_columns_null_is_nothing_and_the_columns_are_known(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [{"pk": "a", "v": None}, {"pk": "b", "v": 1}]
     pyarrow.parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
-    copy = FileCopy(tmp_path, None)
+    copy = FileCopy(tmp_path)
     assert copy.columns == frozenset(("pk", "v"))
     assert list(copy.items()) == [s(pk="a"), {**s(pk="b"), "v": {"N": "1"}}]
     item: WireItem = {**s(pk="a", other="x"), "v": {"NULL": True}}
@@ -72,7 +72,7 @@ def test_a_damaged_gzip_file_is_refused(tmp_path: Path) -> None:
 def test_an_item_without_attributes_does_not_tell_what_kind_of_json_it_is(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{}\n{"pk": "a", "v": {"S": 1}}\n')
-    copy = FileCopy(path, None)
+    copy = FileCopy(path)
     assert copy.form is Form.JSON
     assert list(copy.items()) == [{}, {**s(pk="a"), "v": {"M": {"S": {"N": "1"}}}}]
 
@@ -91,7 +91,7 @@ def test_memory_holds_a_few_large_rows_of_parquet(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pa.table({"pk": rows}), tmp_path / "a.parquet")
     del rows
     with traced_memory() as most:
-        assert sum(1 for _ in FileCopy(tmp_path, None).items()) == 1_000
+        assert sum(1 for _ in FileCopy(tmp_path).items()) == 1_000
         assert most() < 15_000_000
 
 

@@ -2,10 +2,13 @@
 
 import json
 import logging
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from tests.simulator import Simulator
 from tests.support.hand_clock import HandClock
@@ -93,14 +96,13 @@ def test_a_gap_between_a_file_and_the_stream_is_said(
 def test_an_archive_in_any_order_of_its_files(
     simulator: Simulator, tmp_path: Path, images: str
 ) -> None:
-    """As Spark writes JSON: a line for each row, nulls left out."""
     day = tmp_path / "lake" / "date=2026-11-21"
     day.mkdir(parents=True)
     a_life(simulator)
     records = list(iter(Stream("orders", "trim_horizon").__next__, None))
     for number, record in enumerate(reversed(records)):
         row = archived(json.loads(bytes(record.raw)), record.shard_id, wire=images == "wire")
-        (day / f"part-{number:05}.json").write_text(json.dumps(row) + "\n")
+        parquet.write_table(pa.Table.from_pylist([row]), day / f"part-{number:05}.parquet")
     found = found_in(simulator, day.parent)
     assert [record.event_name for record in found] == ["INSERT", "MODIFY", "REMOVE", "INSERT"]
     assert [record.changes.get("v") for record in found][1] == (1, 2)
@@ -114,10 +116,10 @@ def archived(record: dict[str, Any], shard_id: str, *, wire: bool) -> dict[str, 
             return None
         return json.dumps(change[name] if wire else plain(change[name]))
 
-    row = {
+    return {
         "event_id": record["eventID"],
         "event_name": record["eventName"],
-        "approximate_creation_time": "2026-11-21T08:00:00.000Z",
+        "approximate_creation_time": datetime(2026, 11, 21, 8, tzinfo=UTC),
         "keys": image("Keys"),
         "new_image": image("NewImage"),
         "old_image": image("OldImage"),
@@ -125,7 +127,6 @@ def archived(record: dict[str, Any], shard_id: str, *, wire: bool) -> dict[str, 
         "stream_view_type": change["StreamViewType"],
         "shard_id": shard_id,
     }
-    return {name: value for name, value in row.items() if value is not None}
 
 
 def plain(item: dict[str, dict[str, str]]) -> dict[str, Any]:
