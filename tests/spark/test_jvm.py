@@ -103,16 +103,6 @@ def test_a_python_process_that_has_died_is_the_cause(error: Exception, has_died:
     assert "\n" not in told
 
 
-def test_what_ended_it_is_said_where_it_is_known() -> None:
-    error = Exception(
-        "Python worker exited unexpectedly (crashed): Fatal Python error: Segmentation fault\n\nC"
-    )
-
-    assert str(translated(error)) == (
-        "Spark: one of its Python processes has died: Segmentation fault"
-    )
-
-
 @pytest.mark.proof
 @pytest.mark.spark
 def test_a_worker_that_is_killed_is_the_cause(spark: Any) -> None:

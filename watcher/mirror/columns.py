@@ -171,14 +171,13 @@ class MirrorColumns:
 
 def redacted_types(types: Mapping[str, str], redaction: Redaction | None) -> Mapping[str, str]:
     """Returns the types of the key's attributes as a mirror has them. Raises UsageError."""
-    found = {} if redaction is None else dict(types)
+    if redaction is None:
+        return types
+    found = {name: redaction.key_type(name, kind) for name, kind in types.items()}
     for name, kind in found.items():
-        assert redaction is not None
-        made = redaction.key_type(name, kind)
-        if made is None:
+        if kind is None:
             raise UsageError(f"a mirror needs the items' keys: use {name}=hash", "redact")
-        found[name] = made
-    return found or types
+    return {name: kind for name, kind in found.items() if kind is not None}
 
 
 _SIMPLE: Final[Mapping[str, pa.DataType]] = {

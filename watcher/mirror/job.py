@@ -49,7 +49,6 @@ from watcher.times import parse_seconds
 
 logger = logging.getLogger("watcher")
 
-
 ITEMS: Final = 20_000
 """The most changes of a commit (and items, by a page of each segment more) …"""
 _IMAGE_BYTES: Final = 32 * 1024 * 1024  # … and their most bytes

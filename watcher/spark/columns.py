@@ -189,12 +189,5 @@ def _identities(records: Sequence[WireRecord]) -> pa.Array:
     rows: list[dict[str, Any] | None] = []
     for record in records:
         who = record.userIdentity
-        # Lambda's records spell them type and principalId, the API Type and PrincipalId.
-        rows.append(
-            who
-            and {
-                "type": who.get("Type", who.get("type")),
-                "principal_id": who.get("PrincipalId", who.get("principalId")),
-            }
-        )
+        rows.append(who and {"type": who.get("Type"), "principal_id": who.get("PrincipalId")})
     return pa.array(rows, _IDENTITY)

@@ -20,7 +20,6 @@ _DEATH = re.compile(
     r"(?:EOFException|Connection reset|Broken pipe)[^\n]*\n"
     r"(?:\s+at java[^\n]+\n)*\s+at org\.apache\.spark\.(?:\w+\.)*python\."
 )
-_FATAL = re.compile(r"Fatal Python error: ([^\n]+)")
 # What Spark wraps around an exception of ours is a page of Python and Java.
 _OURS = re.compile(r"watcher\.errors\.(\w+): ([^\n]+)")
 _LACKING = "ModuleNotFoundError: No module named 'watcher"
@@ -72,8 +71,6 @@ def worker_death(error: Exception) -> str | None:
     text = f"{error_text(error)}\n{getattr(error, '_stackTrace', None) or ''}"
     if not _DEATH.search(text):
         return None
-    if found := _FATAL.search(text):
-        return f"one of its Python processes has died: {found[1].strip()}"
     return (
         "one of its Python processes has died: it was killed, most often by the system as memory "
         "ran out; give it more memory, or run fewer tasks at once (--master 'local[1]')"

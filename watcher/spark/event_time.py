@@ -1,14 +1,10 @@
 """Aligns shards by event time, so that a watermark behind one drops nothing of another.
 
-A record's event time is its creation time. In a backlog shards are read at different speeds, and
-Spark's watermark follows the fastest. So each micro-batch keeps to this:
-
-    Of the shards that can be read, nothing stays unread that is more than `maxEventTimeSkew`
-    older than the newest record that was delivered.
-
-A watermark with a longer delay drops nothing then. This is Flink's watermark alignment:
-a shard that is ahead waits. A shard that can't be read does not hold up the others forever: after
-as much time without a record they go on, with a warning.
+In a backlog shards are read at different speeds, and Spark's watermark follows the fastest. So of
+the shards that can be read, nothing stays unread that is more than `maxEventTimeSkew` older than
+the newest record that was delivered: a shard that is ahead waits, as with Flink's watermark
+alignment. One that can't be read does not hold up the others forever: after as much time without a
+record they go on, with a warning.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _ROWS: Final = 1_000
 _SOURCE: Final = "aws:dynamodb"
 _STREAM_OPTIONS: Final = (
     *("stream", "startingposition", "endingposition", "maxrecordspertrigger"),
-    *("wirerecords", "failondataloss", "items", "segments", "readlimit"),
+    *("wirerecords", "failondataloss", "items", "readlimit"),
 )
 
 

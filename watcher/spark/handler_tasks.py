@@ -47,18 +47,6 @@ class HandlersTask(msgspec.Struct, frozen=True):
     run: bytes = msgspec.field(default_factory=lambda: uuid.uuid4().bytes)
     """Differs from run to run, as a process may work for several."""
 
-    def shown(self, record: Record) -> Record | None:
-        """Returns a record as handlers see it; None if the filter drops it.
-
-        Raises HandlerError for a filter that can't be used.
-        """
-        try:
-            if self.test is not None and not self.test(record):
-                return None
-        except UsageError as error:
-            raise HandlerError(str(error)) from None
-        return record if self.redaction is None else self.redaction(record)
-
 
 # Handlers keep state from batch to batch: a worker process loads them once.
 _dispatchers: dict[bytes, Dispatcher] = {}
@@ -97,9 +85,13 @@ def deliver(task: HandlersTask, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 def _deliver(task: HandlersTask, dispatcher: Dispatcher, batch: pa.RecordBatch) -> None:
     columns = (batch[name].to_pylist() for name in COLUMNS.split(","))
     for arn, shard_id, text in zip(*columns, strict=True):
-        record = task.shown(Record.from_json(text.encode(), shard_id, arn))
-        if record is not None:
-            dispatcher.deliver(record)
+        record = Record.from_json(text.encode(), shard_id, arn)
+        try:
+            is_wanted = task.test is None or task.test(record)
+        except UsageError as error:
+            raise HandlerError(str(error)) from None
+        if is_wanted:
+            dispatcher.deliver(record if task.redaction is None else task.redaction(record))
 
 
 def close(task: HandlersTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

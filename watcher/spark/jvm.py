@@ -169,7 +169,8 @@ def launch(settings: Mapping[str, str], *, is_private: bool) -> JvmOutput | None
                 conf, {"stdout": output.writer, "stderr": output.writer, "umask": umask}
             )
     except KeyboardInterrupt as error:
-        _end(_process_in(error))
+        if (process := _process_in(error)) is not None:  # it never hears of Ctrl-C
+            process.terminate()
         raise
     except Exception as error:
         os.close(output.writer)
@@ -196,12 +197,9 @@ def end() -> None:
     """Ends the JVM that this process has started, where Spark in it can't be asked to."""
     if STARTED:
         silence()
-        _end(getattr(SparkContext._gateway, "proc", None))
-
-
-def _end(process: subprocess.Popen[bytes] | None) -> None:
-    if process is not None:  # it never hears of Ctrl-C
-        process.terminate()
+        process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+        if process is not None:
+            process.terminate()
 
 
 def silence() -> None:

@@ -92,10 +92,10 @@ class LakeTable:
             if error.getCondition() in _MISSING:
                 return None
             raise
-        types = compat.arrow_schema(found)
+        comments = [each.metadata.get("comment", "") for each in found.fields]
         return pa.schema(
             each.with_metadata({"comment": comment}) if comment else each
-            for each, comment in zip(types, _comments(found), strict=True)
+            for each, comment in zip(compat.arrow_schema(found), comments, strict=True)
         )
 
     def state(self) -> dict[str, str]:
@@ -271,10 +271,6 @@ def _grown(
 def _schema(columns: MirrorColumns, *more: Iterable[pa.Field]) -> StructType:
     own = [field for fields in more for field in fields]
     return from_arrow_schema(pa.schema([*columns.schema.remove_metadata(), *own]))
-
-
-def _comments(schema: StructType) -> list[str]:
-    return [each.metadata.get("comment", "") for each in schema.fields]
 
 
 def _named(state: Mapping[str, str]) -> dict[str, str]:

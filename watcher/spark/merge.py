@@ -72,12 +72,9 @@ class Merge:
         self.checkpoint = checkpoint
         """The query's `checkpointLocation`: each copy of the table's items has its own."""
 
+    @translating_errors()  # Spark tells the first line of an error from here
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Merges a micro-batch."""
-        with translating_errors():  # Spark tells the first line of an error from here
-            self._merge(batch)
-
-    def _merge(self, batch: DataFrame) -> None:
         table = LakeTable(batch.sparkSession, *self._target)
         columns, schema = self._columns, table.schema()
         if schema is None:

@@ -101,9 +101,8 @@ class Planner:
     @property
     def key_names(self) -> tuple[str, ...]:
         """The attributes of the table's key, in its order; empty where the service names none."""
-        if self._coordinator is not None:
-            return self._coordinator.listing.key_names
-        return self._listed().key_names
+        listing = self._listed() if self._coordinator is None else self._coordinator.listing
+        return listing.key_names
 
     @classmethod
     def connected(cls, options: SourceOptions) -> Planner:
@@ -387,14 +386,17 @@ class Planner:
             if shard.id not in self._first_shards:
                 # It opened after the query's start: the query reads it from its first record on.
                 shard.since = opened_at(shard.id) or shard.since
-            if shard.id in closed and not self._options.is_limited:
+            if shard.id in closed and self._options.max_records is None:
                 self._losses.report_if_waited_past_retention(shard, coordinator.now)
                 self._ahead.add_closed(shard)
                 coordinator.finish(shard)
             else:
-                may_defer = not self._options.is_limited
-                is_closed = coordinator.is_closed(shard.id)
-                self._ahead.add(shard, self._stop_at, closed=is_closed, may_defer=may_defer)
+                self._ahead.add(
+                    shard,
+                    self._stop_at,
+                    closed=coordinator.is_closed(shard.id),
+                    may_defer=self._options.max_records is None,
+                )
 
     def _handle_events(self, coordinator: Coordinator) -> None:
         """Handles the readers' events. Raises the error that ended them, and DataLossError."""

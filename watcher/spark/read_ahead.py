@@ -17,7 +17,7 @@ from watcher.spark.buffered_shard import BufferedPage, BufferedShard, ReaderEven
 from watcher.spark.deferred_range import BEHIND_SECONDS, BacklogDetector, DeferredRange
 from watcher.spark.micro_batch import LIMITS, SourceLimits
 from watcher.streams.lineage import TrackedShard
-from watcher.streams.messages import ReaderEnded, ReadFailed
+from watcher.streams.messages import ReadFailed
 from watcher.streams.shard_reader import ShardReader
 
 _IDLE_POLL_SECONDS: Final = 1.0
@@ -164,7 +164,8 @@ class ReadAhead:
         if shard.reader.is_idle and not shard.closed:
             shard.idle_at = self._clock.time()
         shard.tried_at = self._clock.monotonic()
-        if not any(map(_is_refusal, events)):
+        refusals = (isinstance(each, ReadFailed) or getattr(each, "gone", None) for each in events)
+        if not any(refusals):
             shard.progressed_at = shard.tried_at
         shard.attempted, shard.is_being_read = True, False
         if not (events and isinstance(events[-1], DeferredRange)):
@@ -244,9 +245,3 @@ class ReadAhead:
                 seconds = self.seconds_until_due()
                 self._work.wait(None if seconds == math.inf else seconds)
         return None
-
-
-def _is_refusal(event: ReaderEvent) -> bool:
-    return isinstance(event, ReadFailed) or (
-        isinstance(event, ReaderEnded) and event.gone is not None
-    )

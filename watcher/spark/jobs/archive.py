@@ -137,8 +137,8 @@ class ArchiveFolder:
         newest = max(self.batches(), default=-1)
         if newest not in (planned, planned - 1):
             raise UsageError(
-                f"the checkpoint {checkpoint} ends with {_batch_text(planned)}, and {self.path} "
-                f"with {_batch_text(newest)}: give the checkpoint and the folder that belong "
+                f"the checkpoint {checkpoint} has {planned + 1} batches, and {self.path} has "
+                f"{newest + 1}: give the checkpoint and the folder that belong "
                 "together, as of the same time, or choose a new folder"
             )
 
@@ -195,10 +195,6 @@ class ArchiveFolder:
         version = self._jvm_view.org.apache.hadoop.util.VersionInfo.getVersion()
         module = f"org.apache.hadoop:{_MODULES[scheme]}:{version}"
         return f"{path}: this Spark has no {scheme}://; give --packages {module}"
-
-
-def _batch_text(number: int) -> str:
-    return f"batch {number}" if number >= 0 else "none"
 
 
 def _has_locked(file: JavaObject) -> bool:

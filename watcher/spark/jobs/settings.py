@@ -11,13 +11,11 @@ from watcher.errors import UsageError
 HERE = AwsConfig()
 """AWS as the environment says."""
 
-PLACES = "trim-horizon, latest, an age (2h), or a time (2026-11-21T08:00Z)"
-"""The values of a `--from`."""
-
 
 def start_option(default: str, *, text: str = "where to begin without a checkpoint") -> Opt:
     """Returns a job's `--from`; `text` begins its help."""
-    return Opt(f"{text}: {PLACES}; default {default}", "START", name="--from")
+    places = "trim-horizon, latest, an age (2h), or a time (2026-11-21T08:00Z)"
+    return Opt(f"{text}: {places}; default {default}", "START", name="--from")
 
 
 Checkpoint: TypeAlias = Annotated[
