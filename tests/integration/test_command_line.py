@@ -52,11 +52,6 @@ def sim() -> Iterator[Simulator]:
         ([ARN, "--max-records", "0"], 2, "--max-records 0: give 1 or more"),
         ([ARN, "--max-records=1.5"], 2, "--max-records 1.5 is not a whole number"),
         ([ARN, "--only", "insrt"], 2, "did you mean insert?"),
-        (
-            ["--from", "1h", "shards", "orders"],
-            2,
-            "shards is a command, which stands first (a table: python -m watcher watch shards)",
-        ),
         ([ARN, "--on-error", "panic"], 2, "--on-error: can't read 'panic'"),
         ([ARN, "--handlers", "/no/such/folder"], 2, "--handlers /no/such/folder: no folder"),
         ([ARN, "--handlers"], 2, "--handlers"),

@@ -31,9 +31,7 @@ COMMANDS = {
     "watch": Listed("watch a table's changes (the default)", "watch"),
     "streams": Listed("list the streams of a region or a table", "streams"),
     "shards": Listed("show a stream's shards as a tree", "streams"),
-    "report": Listed(
-        "put a stream's or an archive's changes on a page to look at, with pictures", "report"
-    ),
+    "report": Listed("put a stream's or an archive's changes on a page, with pictures", "report"),
     "history": Listed("show what happened to an item, and how it is now", "history_commands"),
     "as-of": Listed("give a table's items as they were at a moment", "history_commands"),
     "undo": Listed("put items back to how they were before some changes; first as a plan", "undo"),
@@ -43,17 +41,10 @@ COMMANDS = {
     "positions": Listed("show a checkpoint, or move it back", "positions"),
     "demo": Listed("watch a small shop on an embedded DynamoDB; no AWS account needed", "demo"),
     "query": Listed("ask the changes of the last 24 hours by SQL, on Spark", "spark_commands"),
-    "archive": Listed(
-        "append every change to files, each exactly once, on Spark", "spark_commands"
-    ),
-    "mirror": Listed(
-        "keep a table in Delta or Iceberg equal to this one, or with every version",
-        "spark_commands",
-    ),
+    "archive": Listed("append every change to files, exactly once, on Spark", "spark_commands"),
+    "mirror": Listed("keep a table in Delta or Iceberg equal to this one", "spark_commands"),
     "replicate": Listed("keep another table equal to this one, on Spark", "spark_commands"),
-    "completion": Listed(
-        "print what makes bash, zsh or fish complete commands and options", "completion"
-    ),
+    "completion": Listed("print what makes bash, zsh or fish complete words", "completion"),
     "help": Listed("help on a command or a group of options", "help"),
 }
 WITHOUT_DEFAULTS = ("completion", "help")

@@ -49,7 +49,6 @@ _Start = Annotated[
     str | None,
     Opt("where rewind goes: an age (2h), a time, or trim-horizon", "START", name="--from"),
 ]
-_Table = Annotated[list[str] | None, Opt("rewind only this table of several; repeatable", "TABLE")]
 _Apply = Annotated[
     bool,
     Opt("do it (without, a plan); a watch that uses the store refuses it", negative=""),
@@ -67,7 +66,6 @@ def _positions(
     /,
     *,
     start: _Start = None,
-    table: _Table = None,
     apply: _Apply = False,
     output: options.Output = "text",
     origins: options.Origins,
@@ -81,8 +79,8 @@ def _positions(
             raise UsageError("give a time such as 2h, or trim-horizon", "start")
         if "output" in origins.typed:
             raise UsageError("it goes with show", "output")
-        return _rewind(store, start, table, connection, apply=apply)
-    for name in ("start", "table", "apply"):
+        return _rewind(store, start, connection, apply=apply)
+    for name in ("start", "apply"):
         if name in origins.typed:
             raise UsageError("it goes with rewind", name)
     return _show(read_positions(store, connection), output)
@@ -128,9 +126,7 @@ def _changes(before: Sequence[Token], after: Sequence[Token]) -> Iterator[str]:
                 yield f"{table_name(old.stream_arn)}  {name}  {was} -> {becomes}"
 
 
-def _rewind(
-    store: str, start: str, tables: list[str] | None, connection: AwsConfig, *, apply: bool
-) -> int:
+def _rewind(store: str, start: str, connection: AwsConfig, *, apply: bool) -> int:
     now = datetime.fromtimestamp(CLOCK.time(), UTC)
     position = parse_start(start, now)
     if isinstance(position, Latest):
@@ -142,10 +138,10 @@ def _rewind(
     if apply:
         with claimed(store, connection) as opened:
             tokens = opened.load()
-            moved = [*_moved(tokens, position, tables, connection)]
+            moved = [*_moved(tokens, position, connection)]
             opened.save(moved)
     else:
-        moved = [*_moved(tokens, position, tables, connection)]
+        moved = [*_moved(tokens, position, connection)]
     changes = list(_changes(tokens, moved))
     for line in changes:
         write_text(printable(line) + "\n")
@@ -160,27 +156,12 @@ def _rewind(
 
 
 def _moved(
-    tokens: Sequence[Token],
-    to: AtTime | TrimHorizon,
-    tables: list[str] | None,
-    connection: AwsConfig,
+    tokens: Sequence[Token], to: AtTime | TrimHorizon, connection: AwsConfig
 ) -> Iterator[Token]:
-    """Yields the rewound tokens. Raises UsageError for a table without positions."""
-    _refuse_other_tables(tokens, tables)
+    """Yields the rewound tokens."""
     for token in tokens:
-        if tables and table_name(token.stream_arn) not in tables:
-            yield token
-            continue
         service, _ = connect(token.stream_arn, connection)
         try:
             yield rewound(service, token, to)
         except ServiceError as error:
             raise StreamError(str(error), about=("endpoint_url", "region")) from error
-
-
-def _refuse_other_tables(tokens: Sequence[Token], tables: list[str] | None) -> None:
-    there = {table_name(token.stream_arn) for token in tokens}
-    for name in tables or ():
-        if name not in there:
-            named = ", ".join(sorted(there)) or "no table"
-            raise UsageError(f"no positions of {name} are stored, but of {named}", "table")

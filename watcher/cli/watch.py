@@ -78,7 +78,6 @@ def watch_command(line: CommandLine) -> options.Command:
         if not (streams or origins.typed or values["everything"]):
             sys.stderr.write(_FIRST)
             return UsageError.exit_status
-        _refuse_a_late_command(streams, line)
         try:
             return _watch(streams, handlers, origins, values)
         except StreamError as error:
@@ -88,15 +87,6 @@ def watch_command(line: CommandLine) -> options.Command:
             raise
 
     return options.with_options(run, handler_flags.flags(handlers.values(), parts), parts)
-
-
-def _refuse_a_late_command(streams: Sequence[str], line: CommandLine) -> None:
-    """Raises for `--from 1h shards orders`, where a command stands behind options."""
-    name = "".join(streams[:1])
-    if name in COMMANDS and not line.is_named and "--" not in line.words:
-        raise UsageError(
-            f"{name} is a command, which stands first (a table: {PROGRAM} watch {name})"
-        )
 
 
 def _watch(

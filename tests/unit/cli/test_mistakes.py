@@ -7,8 +7,6 @@ import pytest
 from tests.support.program import run
 from watcher import Stream, as_of, undo, watch
 from watcher.cli import main
-from watcher.cli.command_line import CommandLine
-from watcher.cli.invocation import Invocation
 from watcher.errors import UsageError
 
 
@@ -25,16 +23,6 @@ def test_the_streams_of_an_endpoint_that_does_not_answer(folder: Path) -> None:
     program = run("streams", env={"WATCHER_ENDPOINT_URL": "http://127.0.0.1:1"}, cwd=folder)
     assert program.status == 3
     assert program.err[-1].endswith("(--endpoint-url is from WATCHER_ENDPOINT_URL)")
-
-
-@pytest.mark.parametrize("word", ["none", "null"])
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [("--tail", "is not a whole number"), ("--poll-max", "give a duration")],
-)
-def test_a_number_that_need_not_be_given_is_a_number(option: str, said: str, word: str) -> None:
-    with pytest.raises(UsageError, match=f"{option} '?{word}'?:? {said}"):
-        Invocation(CommandLine("watch", ["orders", option, word]))
 
 
 UNCLEAR = ("14:05 EST", "08:00-09:00", "10.11.2026", "2026-11", "5M", "5ss")

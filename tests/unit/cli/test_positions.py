@@ -135,23 +135,6 @@ def test_show_prints_each_position(
     assert not list(Path().glob("none*")), "to look leaves no file"
 
 
-def test_a_table_of_several(simulator: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
-    arn = simulator.add_table("users")
-    assert arn is not None
-    stored(simulator, "state.json")
-    with Stream(arn, "latest") as stream:
-        users = from_json(stream.token)
-    with claimed("state.json", AwsConfig()) as opened:
-        opened.save([*opened.load(), users])
-    words = "rewind", "state.json", "--from", "trim-horizon", "--apply"
-    _, out, _ = run(capsys, *words, "--table", "orders")
-    assert [line.split()[0] for line in out] == ["orders"]
-    assert read_positions("state.json", AwsConfig())[1] == users
-    status, _, told = run(capsys, *words, "--table", "order")
-    assert status == 2
-    assert "no positions of order are stored, but of orders, users" in told
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [
