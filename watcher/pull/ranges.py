@@ -62,8 +62,7 @@ def read_range(
     stream: str,
     shard_id: str,
     *,
-    first: str | None = None,
-    after: str | None = None,
+    first: str,
     last: str,
     region: str | None = None,
     profile: str | None = None,
@@ -71,38 +70,29 @@ def read_range(
 ) -> Iterator[Record]:
     """Yields one shard's records from sequence number `first` to `last`, both included.
 
-    Instead of `first`, `after` names the record before the range. `stream` is a stream or a table,
-    as for `watch()`. Raises DataLossError where the stream no longer holds all of the range (it
-    keeps 24 hours), StreamError where it can't be read, UsageError for other than one beginning.
+    `stream` is a stream or a table, as for `watch()`. Raises DataLossError where the stream no
+    longer holds all of the range (it keeps 24 hours), StreamError where it can't be read.
     """
-    if (first is None) == (after is None):
-        raise UsageError("give one beginning: first or after", "first")
-    for name, number in (("first", first), ("after", after), ("last", last)):
-        if number is not None and not (number.isascii() and number.isdigit()):
+    for name, number in (("first", first), ("last", last)):
+        if not (number.isascii() and number.isdigit()):
             raise UsageError("give a sequence number", name, repr(number))
-    begin = first or after or ""
-    if int(begin) > int(last):
-        raise UsageError(f"it is before the beginning, {begin}", "last", last)
-    if after is not None and int(after) == int(last):
-        return iter(())
-    start = AtSequence(begin) if after is None else AfterSequence(begin)
-    between = Range(shard_id, start, last, closed=False, known=False)
-    connection = AwsConfig.here(region, profile, endpoint_url)
-    return _records(stream, between, connection, first)
+    if int(first) > int(last):
+        raise UsageError(f"it is before the beginning, {first}", "last", last)
+    between = Range(shard_id, AtSequence(first), last, closed=False, known=False)
+    return _records(stream, between, AwsConfig.here(region, profile, endpoint_url), first)
 
 
-def _records(
-    stream: str, between: Range, connection: AwsConfig, first: str | None
-) -> Iterator[Record]:
+def _records(stream: str, between: Range, connection: AwsConfig, first: str) -> Iterator[Record]:
+    begun = False
     try:
         _, arn = connect(stream, connection)
         losses = Losses(is_error=True, clock=CLOCK)
         reader = RangeReader(arn, for_worker(connection, arn), losses)
         for page in reader.read(between):
             for record in page.opened(ShardKey(arn, between.shard_id)):
-                if first is not None and int(record.sequence_number) != int(first):
+                if not begun and int(record.sequence_number) != int(first):
                     raise DataLossError(f"{between}: it begins at {record.sequence_number}")
-                first = None
+                begun = True
                 yield record
     except ServiceError as error:
         raise StreamError(str(error)) from error

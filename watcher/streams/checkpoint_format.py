@@ -105,7 +105,7 @@ class Token(msgspec.Struct, omit_defaults=True):
 class _Tokens(msgspec.Struct):
     """The tokens of several streams."""
 
-    streams: list[Token]
+    streams: list[Token] | None = None
     version: Version = _VERSION
 
 
@@ -178,25 +178,24 @@ def _one_document(tokens: Sequence[Token]) -> Token | _Tokens:
 
 def all_from_json(text: TokenJson | str | bytes) -> list[Token]:
     """Returns the tokens that `encode_all` has encoded. Raises UsageError for other text."""
-    _refuse_newer(text)
+    if newer := _newer(text):
+        raise UsageError(f"the token was {newer}")
     try:
         tokens = _decoded(text, _Tokens).streams
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return [from_json(text)]
+        if tokens is None:
+            tokens = [_decoded(text, Token)]
+        for token in tokens:
+            token.saved_at, token.created = _aware(token.saved_at), _aware(token.created)
+    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
+        raise UsageError(f"not a stream token: {error}") from None
     if not tokens:  # nothing writes that, and a watch would begin without a word at its start
         raise UsageError("not a stream token: it names no stream")
     return tokens
 
 
 def from_json(text: TokenJson | str | bytes) -> Token:
-    """Returns the token in a JSON text or dict. Raises UsageError where there is none."""
-    _refuse_newer(text)
-    try:
-        token = _decoded(text, Token)
-        token.saved_at, token.created = _aware(token.saved_at), _aware(token.created)
-    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
-        raise UsageError(f"not a stream token: {error}") from None
-    return token
+    """Returns the token of one stream. Raises UsageError where there is none."""
+    return all_from_json(text)[0]
 
 
 def from_checkpoint(text: bytes | str, name: str, remedy: str) -> list[Token]:
@@ -231,11 +230,6 @@ def _decoded(text: TokenJson | str | bytes, form: type[_T]) -> _T:
     if isinstance(text, dict):
         return msgspec.convert(text, form)
     return msgspec.json.decode(text, type=form)
-
-
-def _refuse_newer(text: TokenJson | str | bytes) -> None:
-    if newer := _newer(text):
-        raise UsageError(f"the token was {newer}")
 
 
 def _newer(text: TokenJson | str | bytes) -> str:

@@ -200,7 +200,5 @@ def sorted_places(records: list[WireRecord]) -> list[int]:
 
 
 def _no_number(text: str) -> TransientError:
-    shown = (
-        text if len(text) <= _SHOWN_DIGITS else f"{text[:_SHOWN_DIGITS]}… ({len(text)} characters)"
-    )
-    return TransientError(f"GetRecords: an answer with an invalid sequence number: {shown!r}")
+    shown = f"{text[:_SHOWN_DIGITS]!r} ({len(text)} characters)"
+    return TransientError(f"GetRecords: an answer with an invalid sequence number: {shown}")

@@ -289,16 +289,6 @@ def test_a_broken_file_is_refused_by_name(tmp_path: Path) -> None:
     file.close()
 
 
-def test_a_five_gigabyte_file_is_refused_unread(tmp_path: Path) -> None:
-    path = tmp_path / "c.json"
-    with open(path, "wb") as huge:
-        huge.truncate(5 * 1024**3)  # no more than a hole
-    file = CheckpointFile(path)
-    with pytest.raises(UsageError, match="too large"):
-        file.load()
-    file.close()
-
-
 def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file or directory"):
         CheckpointFile(tmp_path / "none" / "c.json")
