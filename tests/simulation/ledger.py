@@ -97,7 +97,8 @@ class Ledger:
 
     def listed(self) -> None:
         """Shards are listed; what the very first listing shows is there as the watch begins."""
-        self.runs[-1].has_listed = True
+        for run in self.runs[-1:]:
+            run.has_listed = True
         if not self._has_begun:
             self._has_begun = True
             self._old.update({shard.id: shard.first for shard in self.shards()})
