@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import math
 import threading
@@ -375,6 +376,7 @@ class ConcurrentDelivery(Delivery):
             record = next(queue.records)
             if record is not None:
                 if not self._begin_record():
+                    queue.records = itertools.chain((record,), queue.records)
                     return False
                 queue.in_hand, queue.step_since = record, monotonic()
                 self._dispatcher.deliver(record)
