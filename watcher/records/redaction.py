@@ -10,6 +10,7 @@ import hmac
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -44,7 +45,6 @@ _OF_TYPE: Final[Mapping[str, Any]] = {
 }
 _SETS: Final = ("SS", "NS", "BS")
 _IMAGES: Final = ("Keys", "NewImage", "OldImage")
-_LEAST_KEY: Final = 16
 # The last 8 of a hash's 32 digits prove that this key made the others: no hash is hashed again.
 _DIGITS: Final = 24
 _HASH: Final = re.compile("[0-9a-f]{32}")
@@ -119,11 +119,10 @@ class Redaction:
     def wire(self, record: WireRecord) -> WireRecord:
         """Returns a record's fields without private values."""
         change = record.dynamodb
-        found = {name: getattr(change, name) for name in _IMAGES}
         redacted = {
             name: msgspec.Raw(self.item(image))
-            for name, image in found.items()
-            if image is not NO_IMAGE
+            for name in _IMAGES
+            if (image := getattr(change, name)) is not NO_IMAGE
         }
         return replace(record, dynamodb=replace(change, **redacted))
 
@@ -248,21 +247,17 @@ def _left(path: _Path, name: str | None) -> Iterator[_Path]:
         yield (*rest,)
 
 
-def _bytes(text: str) -> bytes:
-    try:
-        return base64.b64decode(text)
-    except ValueError:  # an emulator's
-        return text.encode("utf-8", "surrogatepass")
-
-
 def _canonical(kind: str, content: object) -> bytes:
     """Returns the bytes to hash, which are equal for equal values of any attributes.
 
     The service itself writes equal numbers equally, emulators those within lists and maps too.
     """
     if isinstance(content, str):
+        if kind == "B":
+            with suppress(ValueError):  # an emulator's
+                return base64.b64decode(content)
         text = number_text(content) if kind == "N" else content
-        return _bytes(text) if kind == "B" else text.encode()
+        return text.encode("utf-8", "surrogatepass")
     if kind in _SETS and isinstance(content, list):
         content = sorted(content)
     return _encode({kind: content}, order="deterministic")
@@ -340,9 +335,9 @@ def _method(given: str | None, text: str) -> str:
 
 def _key() -> bytes:
     key = os.environ.get(KEY_VARIABLE, "").strip().encode()
-    if len(key) < _LEAST_KEY:
+    if len(key) < 16:
         raise UsageError(
-            f"hash needs a key of at least {_LEAST_KEY} bytes in {KEY_VARIABLE} "
+            f"hash needs a key of at least 16 bytes in {KEY_VARIABLE} "
             "(`openssl rand -hex 32` makes one)"
         )
     return key
