@@ -379,7 +379,7 @@ def read_changes(
         matches.refuse_view(found.view_type)
     records = records_until(found.records(), until)
     if callers is not None:
-        records = callers.adding(records)
+        records = (each for each in records if callers.add_change(each))
 
     def ending() -> str:
         return found.left_out + (matching.unmatched if matching else "")

@@ -180,12 +180,6 @@ class Callers:
             self.last = second if self.last is None else max(second, self.last)
         return key
 
-    def adding(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Passes records on, and takes in each."""
-        for record in records:
-            self.add_change(record)
-            yield record
-
     def add_call(self, call: Call) -> None:
         """Takes in a call; of one that several accounts or trails have, the fullest counts."""
         tables = call.tables & self.tables
@@ -447,9 +441,9 @@ class Trail:
             elif not (names := [*self._s3.entries(folder)]):
                 raise FileNotFoundError(folder)
         except OSError as error:
-            is_none = isinstance(error, FileNotFoundError | NotADirectoryError)
             text = f"can't read it: {error.strerror or error}"
-            text = "there is no such folder" if is_none else text
+            if isinstance(error, FileNotFoundError | NotADirectoryError):
+                text = "there is no such folder"
             raise UsageError(text, "who", self.path) from None
         yield from names
 
