@@ -14,7 +14,7 @@ import pyarrow.parquet
 
 from tests.simulator import Simulator
 from tests.spark.conftest import Run, options
-from tests.support.secret import EVERYTHING, SECRET, refuse_traces, secret_item
+from tests.support.secret import EVERYTHING, KEY, SECRET, refuse_traces, secret_item
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
@@ -25,6 +25,12 @@ FAILING = '''
 def handle(record):
     raise ValueError(record, record.new, record.old, bytes(record.raw))
 '''
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the job's own process; Spark's Pythons have the key that the session began with."""
+    monkeypatch.setenv("WATCHER_REDACT_KEY", KEY)
 
 
 @pytest.fixture
