@@ -149,7 +149,7 @@ class Choice:
         choosing = (_CHOSEN, _OWN, _OUTPUT.name, _CALL.name, _LAMBDA.name)
         # If the command line says what to do, a default need not.
         is_typed = any(name.startswith(choosing) for name in origins.typed)
-        self._chosen = [*self._in_order(origins.typed if is_typed else origins.defaults)]
+        self._chosen = [*dict.fromkeys(self._in_order(origins, is_typed))]
         for name in self._own:
             if not is_typed or _OWN + name in origins.typed:
                 self._choose_owner(name)
@@ -173,12 +173,15 @@ class Choice:
             for name, value in self._chosen
         ]
 
-    def _in_order(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    def _in_order(self, origins: Origins, is_typed: bool) -> Iterator[tuple[str, str]]:
         """Yields the chosen handlers in the order of the line, or of files and the environment."""
-        for name in dict.fromkeys(names):
+        left = {each.name: list(self._values.get(each.name) or ()) for each in (_CALL, _LAMBDA)}
+        for name in origins.typed if is_typed else origins.defaults:
             value = self._values.get(name)
-            if name in (_CALL.name, _LAMBDA.name):
-                yield from ((name, each) for each in dict.fromkeys(value or ()))
+            if name in left:
+                count = 1 if is_typed else len(left[name])
+                yield from ((name, each) for each in left[name][:count])
+                del left[name][:count]
             elif name == _OUTPUT.name and value:
                 yield _CHOSEN, _FORMATS[value]
             elif name.startswith(_CHOSEN) and value:
