@@ -10,6 +10,7 @@ pytest.importorskip("pyspark")
 
 from tests.ledger.ledger import Ledger
 from tests.support import exports
+from tests.support.secret import EVERYTHING, refuse_traces, secret_item
 from tests.unit.time_machine.test_exports import HERE, Exported
 from watcher.errors import WatcherError
 from watcher.spark.columns import columns
@@ -39,6 +40,17 @@ def test_the_source_has_the_columns_of_a_stream_s(spark: Any, made: Exported) ->
     later = spark.read.format("dynamodb_export").load(str(made.next)).collect()
     kinds = {row.event_name: (bool(row.old_image), bool(row.new_image)) for row in later}
     assert kinds == {"INSERT": (False, True), "MODIFY": (True, True), "REMOVE": (True, False)}
+
+
+def test_what_is_redacted_is_in_no_row_of_an_export(
+    spark: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Also without `keys`, of which a full export has none."""
+    place = exports.full(tmp_path_factory.mktemp("hidden"), [secret_item(1)], 1_760_000_000)
+    reader = spark.read.format("dynamodb_export").option("redact", EVERYTHING[1])
+    rows = reader.load(str(place)).collect()
+    assert len(rows) == 1 and "seen-1" in repr(rows)
+    refuse_traces(repr(rows).encode())
 
 
 @pytest.mark.proof

@@ -23,7 +23,7 @@ from watcher.errors import UsageError, blame, texts
 from watcher.records.diff import number_text
 from watcher.records.paths import QUOTED, unquoted
 from watcher.records.record import Record
-from watcher.records.wire import NO_IMAGE, WireRecord
+from watcher.records.wire import WireRecord
 
 KEY_VARIABLE: Final = "WATCHER_REDACT_KEY"
 """The variable with the key of `hash`: every user of a machine can see a command line."""
@@ -122,7 +122,7 @@ class Redaction:
         redacted = {
             name: msgspec.Raw(self.item(image))
             for name in _IMAGES
-            if (image := getattr(change, name)) is not NO_IMAGE
+            if (image := getattr(change, name))  # an export has another empty one than NO_IMAGE
         }
         return replace(record, dynamodb=replace(change, **redacted))
 
