@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import shlex
+import shutil
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -129,8 +131,14 @@ def _refuse_with_plan(
 
 
 def _called(values: Mapping[str, object], typed: Collection[str]) -> str:
-    """Returns the beginning of an undo's next command, with the connection that was typed."""
-    words = [PROGRAM, "undo"]
+    """Returns the beginning of an undo's next command, as the user has called this one."""
+    program = PROGRAM
+    if sys.orig_argv[1:3] == ["-m", "watcher"]:
+        program = f"{shlex.quote(sys.orig_argv[0])} -m watcher"
+    elif Path(sys.argv[0]).name == "watcher":
+        is_found = shutil.which("watcher") == sys.argv[0]
+        program = "watcher" if is_found else shlex.quote(sys.argv[0])
+    words = [program, "undo"]
     for each in options.AWS:
         if each in typed:
             words.append(f"--{each.replace('_', '-')} {shlex.quote(str(values[each]))}")

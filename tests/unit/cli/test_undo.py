@@ -186,14 +186,14 @@ def test_killed_at_each_of_its_writes_a_plan_goes_on(
     }
 
 
-def test_the_next_command_is_printed_with_the_connection(
+def test_the_next_command_is_printed_as_this_one_was_called(
     simulator: Simulator, tmp_path: Path
 ) -> None:
     words = ["-m", "watcher", "undo", "orders", "--from", at(simulator, 12)]
     words += ["--region", "us-east-1", "--plan", "a plan.jsonl"]
     planned = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
     printed = planned.stderr.partition("to do it: ")[2]
-    assert printed.startswith("python -m watcher undo --region us-east-1 --apply ")
+    assert printed.startswith(f"{sys.executable} -m watcher undo --region us-east-1 --apply ")
     applied = subprocess.run(["bash", "-c", printed], capture_output=True, text=True, check=False)
     assert applied.returncode == 0, applied.stderr
 
