@@ -181,7 +181,9 @@ class Shared:
 class Beat:
     """What renews a lease, as the thread does, which waits while another write goes on."""
 
-    def __init__(self, lease: Lease, shared: Shared, program: Standby, life: SeatedLife) -> None:
+    def __init__(
+        self, lease: SeatedLease, shared: Shared, program: Standby, life: SeatedLife
+    ) -> None:
         self._lease = lease
         self._shared = shared
         self._program = program
@@ -189,7 +191,7 @@ class Beat:
         self._beat()
 
     def _beat(self) -> None:
-        if self._life.killed:
+        if self._lease.is_closed or self._life.killed:
             return
         seconds = 0.05
         if not self._program.seat.is_paused and not self._shared.is_asked:
@@ -203,6 +205,7 @@ class SeatedLease(Lease):
 
     def __init__(self, shared: Any, holder: str, life: SeatedLife, program: Standby) -> None:
         super().__init__(shared, holder, life)
+        self.is_closed = False
         self._begin = partial(Beat, self, shared, program, life)
 
     def stand_by(self, must_stop: Callable[[], bool]) -> bool:
@@ -210,6 +213,10 @@ class SeatedLease(Lease):
         if is_held:
             self._begin()
         return is_held
+
+    def close(self) -> None:
+        self.is_closed = True
+        super().close()
 
 
 class Standby:
