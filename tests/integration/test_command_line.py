@@ -150,12 +150,12 @@ def test_handlers_and_functions_run_in_the_order_in_which_they_were_chosen(
     (tmp_path / "app.py").write_text(APP)
     program = run(
         *("orders", "--from", "trim-horizon", "--max-records", "1", "--call", "app:note"),
-        *("--handlers", "more", "--second-word", "2nd", "--second"),
-        *("--call", "app:Shop.sell", "--first"),
+        *("--handlers", "more", "--second", "--call", "app:Shop.sell", "--first"),
+        *("--second-word", "2nd"),
         env=sim.environment,
         cwd=tmp_path,
     )
-    said = ["note k0", "sell INSERT", "2nd", "first"]
+    said = ["note k0", "2nd", "sell INSERT", "first"]
     assert program.out == [*said, "second closed", "first closed"]
     words = ("--help", "handlers", "--handlers", "more")
     listed = run(*words, env=sim.environment, cwd=tmp_path).out

@@ -180,14 +180,14 @@ def a_shard_that_is_refused_for_a_while(stream: PlayedStream, clock: Timeline) -
 
 
 def an_iterator_that_goes_back(stream: PlayedStream, clock: Timeline) -> None:
-    """Every third read of each shard repeats what came just before."""
+    """Every other read of each shard repeats what came just before."""
     a_split(stream, clock)
     records, calls = stream.get_records, Counter[str]()
 
     def back(iterator: str, limit: int | None = None) -> bytes:
         shard_id, first = iterator.split()
         calls[shard_id] += 1
-        if calls[shard_id] % 3 == 0:
+        if calls[shard_id] % 2 == 0:
             first = str(max(0, int(first) - 4))
         return records(f"{shard_id} {first}", limit)
 

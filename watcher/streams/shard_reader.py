@@ -327,7 +327,10 @@ class ShardReader:
             messages.append(self._finish(closed=True))
         elif wire.NextShardIterator is None:
             self.delay = 0.0  # one odd answer ends no shard that no listing shows as closed
-        self._has_ended = wire.NextShardIterator is None
+        if wire.NextShardIterator is None:
+            self._has_ended = True
+        elif parts or not wire.Records:  # records that repeat show nothing of the end
+            self._has_ended = False
         return messages
 
     def _on_caught_up(self) -> ReaderEnded:
