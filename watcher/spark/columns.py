@@ -189,5 +189,12 @@ def _identities(records: Sequence[WireRecord]) -> pa.Array:
     rows: list[dict[str, Any] | None] = []
     for record in records:
         who = record.userIdentity
-        rows.append(who and {"type": who.get("Type"), "principal_id": who.get("PrincipalId")})
+        # The service and emulators spell them both ways.
+        rows.append(
+            who
+            and {
+                "type": who.get("Type", who.get("type")),
+                "principal_id": who.get("PrincipalId", who.get("principalId")),
+            }
+        )
     return pa.array(rows, _IDENTITY)
