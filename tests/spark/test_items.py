@@ -18,14 +18,14 @@ def test_items_have_the_keys_of_their_changes_and_come_before_them(spark: Any) -
     with Simulator(table="orders") as sim:
         sim.bulk(50, keys=20)
         read = spark.read.format("dynamodb_streams")
-        whole = read.options(**options(sim, items="true", readLimit="900")).load()
+        whole = read.options(**options(sim, items="true", segments="3", readLimit="900")).load()
         items = whole.collect()
         changes = spark.read.format("dynamodb_streams").options(**options(sim)).load().collect()
         last = {each.key: each.version for each in sim.records}
         parts = whole.rdd.getNumPartitions()
 
     assert {json.loads(row["keys"])["pk"]: json.loads(row.new_image)["v"] for row in items} == last
-    assert len(items) == len(last) and parts > 1
+    assert len(items) == len(last) and parts == 3
     assert {row["keys"] for row in items} == {row["keys"] for row in changes}
     assert {(row.event_name, row.sequence_number) for row in items} == {("SNAPSHOT", None)}
     assert max(row.position for row in items) < min(row.position for row in changes)

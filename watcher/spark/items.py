@@ -40,7 +40,7 @@ class ItemsReader(DataSourceReader):
         service, arn = connect(options.stream, options.connection)
         table = open_table(service.table(arn), options.connection)
         large = min(table.description.size // _PART_BYTES, _PARTS_MAX)
-        count = max(2 * self._parallelism, large)
+        count = options.segments or max(2 * self._parallelism, large)
         keys = list(table.description.types)
         return [
             InputPartition((arn, table.name, keys, began, segment, count))

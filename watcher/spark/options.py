@@ -105,6 +105,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Only these, in this order; None for all."""
     items: Annotated[bool, _Option("items", _boolean, "read")] = False
     """The table's present items, instead of changes."""
+    segments: Annotated[int | None, _Option("segments", _count, "read")] = None
+    """The number of segments, and tasks, of the scan of the items."""
     read_limit: Annotated[int | None, _Option("readLimit", _count, "read")] = None
     """The read units a second of that scan, all tasks together."""
     stop_file: Annotated[str | None, _Option("stopFile", str, "readStream")] = None
@@ -124,7 +126,7 @@ _DECLARED: Final[Mapping[str, tuple[str, _Option]]] = {
 }
 _CONNECTION: Final = ("region", "profile", "endpointUrl")
 _KNOWN: Final = {name.lower(): name for name in (*_DECLARED, "redact", *_CONNECTION)}
-_OF_ITEMS: Final = ("readLimit",)
+_OF_ITEMS: Final = ("segments", "readLimit")
 _OF_CHANGES: Final = ("startingPosition", "endingPosition", "wireRecords")
 
 
