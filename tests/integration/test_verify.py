@@ -193,3 +193,11 @@ def test_what_can_not_be_compared_is_said_in_a_line(
     assert main(["verify", "orders", *shlex.split(words)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert text in line
+
+
+def test_another_table_that_is_not_there_may_be_a_wrong_name(
+    shop: Simulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", "orders", "--with", "ordes"]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "error: no table ordes: check the name, region and profile; or it was deleted"

@@ -256,6 +256,17 @@ def test_each_function_that_the_architecture_page_names_is_where_it_says() -> No
     assert not gone
 
 
+def test_each_class_that_the_architecture_page_names_is_ours() -> None:
+    ours = {
+        node.name
+        for file in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+    named = re.findall(r"`([A-Z][a-z]+[A-Z]\w+)`", DOCUMENT.read_text())
+    assert len(named) > 5 and set(named) <= ours
+
+
 def test_each_file_that_the_architecture_page_names_is_there() -> None:
     named_files = re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py)`", DOCUMENT.read_text())
     own = [name for name in named_files if not name.startswith(("tests/", "scripts/"))]

@@ -214,7 +214,9 @@ class TablesClient:
                     continue
                 raise
             if found is None:
-                raise StreamError(f"no table {arn}: it was deleted")
+                raise StreamError(
+                    f"no table {arn}: check the name, region and profile; or it was deleted"
+                )
             if is_other_table(arn, found.arn):
                 raise StreamError(
                     f"the stream belongs to {arn}; the table found here is {found.arn}"

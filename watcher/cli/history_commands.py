@@ -168,8 +168,8 @@ def _plain(value: WireValue) -> Plain:
 _Words = Annotated[
     str,
     Opt(
-        "a stream ARN, a table ARN or a table name, and a time (14:05, 2026-11-21T08:00Z) or "
-        "an age (2h); before them, folders that archive wrote, for older changes",
+        "a stream ARN, a table ARN or a table name, and a time (2026-11-21T08:00Z) or an age "
+        "(2h); before them, folders that archive wrote, for older changes",
         name="[ARCHIVE…] STREAM TIME",
     ),
 ]
@@ -215,7 +215,7 @@ def _as_of(
     options.call(style.set_up, values)
     *names, time = words if at is None else (*words, at)
     if not names:
-        raise UsageError("name a stream and a time: as-of orders 14:05")
+        raise UsageError("name a stream and a time: as-of orders 2h")
     moment = past_time(time, "TIME" if at is None else "at")
     form = output or "jsonl"
     if dynamodb_json and form in ("csv", "table"):

@@ -138,7 +138,7 @@ def test_a_file_is_its_owner_s_alone_and_replaced_as_a_whole(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["orders"], "name a stream and a time: as-of orders 14:05"),
+        (["orders"], "name a stream and a time: as-of orders 2h"),
         (
             ["orders", "soon"],
             ": TIME: can't read 'soon' as a time: use an age like 2h or 1h30m, or a time like",
