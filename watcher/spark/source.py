@@ -23,7 +23,7 @@ from watcher.spark.options import parse
 from watcher.spark.spark40 import Spark40Reader
 from watcher.spark.stream_reader import StreamReader
 
-_ONLY_READ = ("endingposition", "items", "readlimit")
+_ONLY_READ = ("endingposition", "items", "segments", "readlimit")
 _PACKAGE_PARENT = str(Path(__file__).parents[2])
 
 
