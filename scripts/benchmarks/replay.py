@@ -26,6 +26,17 @@ _CREATED = 1_790_000_000
 _OPENED = int(time.time()) - 2 * 3600
 
 
+TABLE = {
+    "TableName": "replay",
+    "TableArn": ARN.partition("/stream/")[0],
+    "TableStatus": "ACTIVE",
+    "CreationDateTime": 1.6e9,
+    "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}],
+    "AttributeDefinitions": [{"AttributeName": "pk", "AttributeType": "S"}],
+    "LatestStreamArn": ARN,
+}
+
+
 @dataclass
 class Scenario:
     """A stream of open shards with so many full pages each, and how late each answer comes.
@@ -135,9 +146,7 @@ class Service:
             case "DescribeStream":
                 return json.dumps({"StreamDescription": self._describe(query)}).encode()
             case "DescribeTable":
-                return json.dumps(
-                    {"Table": {"TableName": "replay", "LatestStreamArn": ARN}}
-                ).encode()
+                return json.dumps({"Table": TABLE}).encode()
             case _:
                 return json.dumps({"Streams": []}).encode()
 
