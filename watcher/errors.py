@@ -169,7 +169,7 @@ class StreamError(WatcherError):
 
 
 class ResourceError(WatcherError):
-    """Raised where the system gives no process, open file or folder for temporary files."""
+    """Raised where the system gives no process, open file or temporary folder, or Spark fails."""
 
     exit_status = 3
 

@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.errors import ParseException, PySparkException
+
 from watcher.errors import DataLossError, UsageError
 from watcher.spark.error_mapping import translated
 from watcher.spark.options import parse
@@ -40,3 +42,9 @@ def test_what_is_no_position_is_told_as_our_own_error() -> None:
 
     assert isinstance(told, UsageError)
     assert str(told) == str(raised.value)
+
+
+def test_bad_sql_and_trouble_of_sparks_own_have_their_statuses() -> None:
+    bad, gone = ParseException("[PARSE_SYNTAX_ERROR] near 'SELEC'"), PySparkException("no space")
+
+    assert [translated(each).exit_status for each in (bad, gone, Exception("x"))] == [2, 3, 3]

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 from watcher import errors
-from watcher.errors import WatcherError
+from watcher.errors import ResourceError, UsageError, WatcherError
 
 _CAUSE = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)", re.MULTILINE)
 # What 4.0 to 4.3 say of a Python process that has died; where it was just being written to, or is
@@ -50,11 +50,12 @@ def translated(error: Exception) -> WatcherError:
         kind = getattr(errors, name, WatcherError)
         return kind(message.strip()) if issubclass(kind, WatcherError) else WatcherError(message)
     if _LACKING in text:
-        return WatcherError(
+        return ResourceError(
             "Spark's workers can't import dynamodb-watcher: install it for their Python, or send a "
             "packed environment with --archives (docs/spark.md, On a cluster)"
         )
-    return WatcherError(f"Spark: {worker_death(error) or one_line(error)}")
+    kind = UsageError if isinstance(error, AnalysisException) else ResourceError  # bad SQL, a path
+    return kind(f"Spark: {worker_death(error) or one_line(error)}")
 
 
 def error_text(error: Exception) -> str:
