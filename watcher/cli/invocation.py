@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from watcher.cli import parser
-from watcher.cli.command_line import OF_ALL, CommandLine, command
+from watcher.cli.command_line import COMMANDS, OF_ALL, CommandLine, command
 from watcher.cli.defaults import Defaults
 from watcher.cli.options import REQUIRED, Option, Origins
 from watcher.cli.parser import Given
@@ -33,7 +33,7 @@ class Invocation:
         self.operands = [*rest, *behind]
         if not self.asked:
             known = [name for each in options for name in (*each.names, *each.negatives)]
-            parser.refuse_unknown(known, rest)
+            parser.refuse_unknown(known, rest, () if line.is_named else COMMANDS)
             self._read_operands([each for each in self._command.options if each.is_operand])
             self._read_options(given, line.defaults if line.has_defaults else None)
 

@@ -102,8 +102,13 @@ def read(options: Sequence[Option], words: Sequence[str]) -> Words:
     return Words(namespace.given, rest, [*words[end + 1 :]])
 
 
-def refuse_unknown(known: Iterable[str], words: Iterable[str]) -> None:
-    """Raises UsageError for a word that is an option, but not one of these names."""
+def refuse_unknown(
+    known: Iterable[str], words: Sequence[str], commands: Iterable[str] = ()
+) -> None:
+    """Raises UsageError for an option without one of these names.
+
+    Behind a first word like one of the commands, it may be that command's.
+    """
     for word in words:
         name = word.partition("=")[0]
         # A dash alone is a file, and SQL may begin with a comment.
@@ -112,4 +117,5 @@ def refuse_unknown(known: Iterable[str], words: Iterable[str]) -> None:
             # Without them: they would make any two names alike.
             bare = [each.removeprefix(dashes) for each in known if each.startswith(dashes)]
             advice = did_you_mean(name.removeprefix(dashes), bare, dashes)
+            advice = advice or did_you_mean(words[0], commands, "the command ")
             raise UsageError(f"unknown {name}{advice or '; --help lists the options'}")

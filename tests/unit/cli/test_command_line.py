@@ -89,6 +89,22 @@ def test_what_is_wrong_is_said_in_a_line_of_ours(words: str, text: str) -> None:
     assert str(caught.value).startswith(text)
 
 
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        ("verfy orders --with x", "; did you mean the command verify?"),
+        ("orders --with x", "; --help lists the options"),
+        ("watch verfy --with x", "; --help lists the options"),
+    ],
+)
+def test_an_unknown_option_behind_a_mistyped_command_names_that_command(
+    words: str, advice: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        Invocation(command_line(words.split()))
+    assert str(caught.value) == f"unknown --with{advice}"
+
+
 def test_a_fault_of_ours_ends_with_a_status_that_says_nothing_else(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
