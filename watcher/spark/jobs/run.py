@@ -21,6 +21,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError, WatcherError, blame
 from watcher.files import temporary_folder
+from watcher.formatting.text import counted
 from watcher.shutdown import Shutdown
 from watcher.spark import compat, jvm
 from watcher.spark.error_mapping import one_line, translating_errors
@@ -220,7 +221,9 @@ class _ProgressLine:
             self._due = now + _PROGRESS_SECONDS
             self._records = self._totals.records
             behind = f", {lag['lag_seconds']} s behind" if lag.get("lag_seconds") else ""
-            shards = f", {lag['shards_open']} open shards" if "shards_open" in lag else ""
+            shards = (
+                f", {counted(lag['shards_open'], 'open shard')}" if "shards_open" in lag else ""
+            )
             logger.info(f"{self._name}: {self._records} changes{shards}{behind}")
 
 
