@@ -66,15 +66,10 @@ def test_a_delta_table_is_kept_equal_by_spark_s_merge(
             for key in ("k0", "k2"):
                 sim.remove(key)
             sim.put(item("k2", "20"))
-            job.wait_for(lambda: len(found := totals(lake)) == 4 and found.get("k2") == 20)
+            last = {"k1": 10, "k2": 20, "k3": Decimal("3.5"), "k9": Decimal("9.25")}
+            job.wait_for(lambda: totals(lake) == last)  # each shard by itself
             assert job.end() == 0
         rows = {row["pk"]: row for row in lake.rows()}
-        assert {key: row["total"] for key, row in rows.items()} == {
-            "k1": 10,
-            "k2": 20,
-            "k3": Decimal("3.5"),
-            "k9": Decimal("9.25"),
-        }
         assert rows["k1"]["city"] == "Bern"
         assert (
             rows["k3"]["_sequence_number"] == COPIED and len(rows["k9"]["_sequence_number"]) == 40
