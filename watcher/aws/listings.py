@@ -28,7 +28,7 @@ MOST_SECONDS = 300.0
 """The longest time of a listing: 1,000 pages take 250 s at four calls a second."""
 # The time between two pages from which the listing is read again: the machine slept.
 _TORN_SECONDS = 3600.0
-# The time after which a listing is said to take long, once per stream.
+# A listing that takes longer is logged, once per stream.
 _LOG_FROM_SECONDS = 10.0
 # Clocks may differ; a `Date` header that is further off is ignored.
 _YEARS_OFF = 20

@@ -207,7 +207,7 @@ def watch_on_spark(
     parts = [*parts, *session_options()]
 
     def run(*streams: options.Streams, origins: options.Origins, **values: options.Value) -> int:
-        # What is wrong is said here, not by Spark.
+        # Our own errors come before Spark starts: they are a line, and Spark's a page.
         choice = Choice(handlers, origins, values)
         _refuse(streams, choice, origins, values)
         load = functools.partial(_load, choice, values)
