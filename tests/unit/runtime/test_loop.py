@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import hypothesis.strategies as st
@@ -16,17 +15,9 @@ from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, NEW_ARN, Memory, Play, PlayedService, Seen, Step, page
 from tests.support.times import NOON
 from tests.support.wire import FIRST
-from watcher.aws.model import (
-    AfterSequence,
-    AtTime,
-    Latest,
-    Shard,
-    ShardKey,
-    TrimHorizon,
-)
+from watcher.aws.model import AfterSequence, ShardKey, TrimHorizon
 from watcher.clock import CLOCK
 from watcher.errors import (
-    CredentialsError,
     DataLossError,
     HandlerError,
     StreamError,
@@ -36,9 +27,9 @@ from watcher.errors import (
 )
 from watcher.records.record import Record
 from watcher.streams import checkpoint_format
-from watcher.streams.checkpoint_format import Token, TokenShard
+from watcher.streams.checkpoint_format import Token
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
-from watcher.streams.messages import IteratorGranted, Loss, ReaderCrashed, ReaderEnded, ReadFailed
+from watcher.streams.messages import Loss, ReaderCrashed, ReaderEnded, ReadFailed
 
 GRACE = 7.0
 """By then a listing's lag is over, and another listing made."""
@@ -60,14 +51,6 @@ def played(service: PlayedService, observe: Any, **more: Any) -> Play:
     return Play(observe, service=service, clock=service.clock, **more)
 
 
-def test_a_killed_process_is_started_again_where_delivery_stands(
-    service: PlayedService, seen: Seen
-) -> None:
-    play = played(service, seen).run(("a", page(1, 2, 3)), ("a", None), 1.0)
-    assert play.begun == [("a", TrimHorizon()), ("a", AfterSequence(str(FIRST + 3)))]
-    assert play.totals.restarts == 1
-
-
 def test_a_command_to_a_worker_holds_no_secret(
     service: PlayedService, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,69 +59,6 @@ def test_a_command_to_a_worker_holds_no_secret(
     play = played(service, seen).run(0.2)
     (command,) = play.processes[0].commands
     assert b"keep-this-to-yourself" not in msgspec.json.encode(command)
-
-
-def test_a_reader_that_ends_before_its_listed_shard_goes_on_after_a_pause_and_is_no_restart(
-    service: PlayedService, seen: Seen
-) -> None:
-    ended = ("a", ReaderEnded(True, Loss("a", "its trim horizon", "gone")))
-
-    def not_yet() -> None:
-        assert play.names == ["a"]
-
-    play = played(service, seen)
-    play.run(("a", page(1)), ended, ("a", None), 0.5, not_yet, 1.0)
-    assert play.begun[1] == ("a", AfterSequence(str(FIRST + 1)))
-    assert play.totals.restarts == play.totals.losses == 0
-
-
-def test_an_idle_latest_shard_is_started_again_at_the_time_of_its_first_iterator(
-    service: PlayedService, seen: Seen
-) -> None:
-    moment = NOON + timedelta(seconds=9)
-    play = played(service, seen, start=Latest()).run(
-        ("a", IteratorGranted(moment)), ("a", None), 1.0
-    )
-    assert play.begun[1] == ("a", AtTime(moment))
-
-
-def test_a_latest_shard_that_is_refused_before_it_begins_is_the_watchs_beginning_for_a_checkpoint(
-    service: PlayedService, seen: Seen
-) -> None:
-    play = played(service, seen, start=Latest())
-    refused, begun = (
-        ("a", ReadFailed("500", 1)),
-        ("a", IteratorGranted(NOON + timedelta(seconds=60))),
-    )
-    with pytest.raises(StreamError, match="nothing could be read"):  # in the end
-        play.run(refused, 60.0, begun, 1.0)
-    position = play.store.position("a")
-    assert isinstance(position, AtTime) and position.time <= NOON
-
-
-def test_watching_is_said_when_all_have_begun_the_restarted_ones_too(
-    service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "watcher")
-    service.add("b")
-
-    def not_yet() -> None:
-        assert "Watching" not in caplog.text
-
-    played(service, seen, start=Latest()).run(
-        ("a", None), ("b", IteratorGranted(NOON)), not_yet, 1.0, ("a", IteratorGranted(NOON))
-    )
-    assert "Watching 2 shards of orders" in caplog.messages
-
-
-def test_a_process_that_ends_after_its_shard_left_the_listing_is_no_surprise(
-    service: PlayedService, seen: Seen
-) -> None:
-    service.add("b", "a")
-    play = played(service, seen).run(
-        ("a", ReaderEnded(True)), 1.0, lambda: service.shards.pop("a"), GRACE, ("a", None), GRACE
-    )
-    assert play.names == ["a", "b"] and play.totals.restarts == 0
 
 
 def test_a_checkpoint_never_holds_what_was_not_flushed(
@@ -157,31 +77,6 @@ def test_a_checkpoint_never_holds_what_was_not_flushed(
     assert play.store.position("a") == TrimHorizon()
 
 
-def test_stop_leaves_the_position_before_the_failed_record(service: PlayedService) -> None:
-    def fail_on_two(record: Record) -> None:
-        if record.sequence_number == str(FIRST + 2):
-            raise ValueError("two")
-
-    play = played(service, fail_on_two, on_error="stop")
-    with pytest.raises(HandlerError):
-        play.run(("a", page(1, 2, 3)))
-    assert play.store.position("a") == AfterSequence(str(FIRST + 1))
-
-
-def test_what_was_delivered_is_saved_before_an_observer_is_tried_again(
-    service: PlayedService,
-) -> None:
-    store, stored = Memory(), []
-
-    def observe(record: Record) -> None:
-        if record.sequence_number == str(FIRST + 2):
-            stored.append(store.token.shards[0].sequence_number)
-            assert len(stored) > 1
-
-    played(service, observe, store=store, on_error="retry:1").run(1.0, ("a", page(1, 2)), 0.1)
-    assert stored == [None, str(FIRST + 1)]
-
-
 def test_max_records_with_a_checkpoint_goes_on_after_the_last_one(
     service: PlayedService, seen: Seen
 ) -> None:
@@ -191,37 +86,6 @@ def test_max_records_with_a_checkpoint_goes_on_after_the_last_one(
     assert seen.numbers == [1, 2]
     assert not play.store.token.shards[0].finished
     assert play.store.position("a") == AfterSequence(str(FIRST + 2))
-
-
-def test_loss_is_counted_once_and_the_shard_goes_on_at_its_horizon(
-    service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
-) -> None:
-    play = played(service, seen).run(
-        ("a", page(1)), ("a", Loss("a", "sequence number 1", "trimmed")), ("a", None), 1.0
-    )
-    assert play.totals.losses == 1
-    assert play.begun[1] == ("a", TrimHorizon())
-    assert "DATA LOSS: shard a from sequence number 1" in caplog.text
-
-
-def test_loss_is_an_error_where_it_is_asked_to_be(service: PlayedService, seen: Seen) -> None:
-    play = played(service, seen, fail_on_data_loss=True)
-    with pytest.raises(DataLossError):
-        play.run(("a", page(1)), ("a", Loss("a", "sequence number 1", "trimmed")))
-    assert play.store.position("a") == AfterSequence(str(FIRST + 1)), "to be found again"
-
-
-def test_refused_credentials_do_not_end_a_watch(
-    service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
-) -> None:
-    play = played(service, seen)
-
-    def trouble() -> None:
-        service.errors = [CredentialsError("expired"), TransientError("throttled")]
-
-    play.run(trouble, 20.0)
-    assert service.renewed == 1 and not service.errors
-    assert caplog.messages == ["Can't list shards, trying again: throttled"]
 
 
 def test_a_missing_permission_ends_it(service: PlayedService, seen: Seen) -> None:
@@ -266,25 +130,6 @@ def test_processes_that_die_at_birth_end_the_watch(service: PlayedService, seen:
         play.run(*died * 3)
 
 
-def test_an_ended_stream_is_followed_by_the_tables_new_one(
-    service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
-) -> None:
-    def disable() -> None:
-        service.status, service.newest = "DISABLED", NEW_ARN
-
-    def enable() -> None:
-        service.status = "ENABLED"
-        service.shards = {"n": Shard("n")}
-
-    play = played(service, seen, of_table=True).run(
-        disable, ("a", ReaderEnded(True)), ("a", None), GRACE, enable, GRACE
-    )
-    assert play.begun[-1] == ("n", TrimHorizon())
-    assert play.store.token.stream_arn == NEW_ARN
-    assert play.totals.losses == 1
-    assert f"DATA LOSS: between the table's streams {ARN} and {NEW_ARN}" in caplog.text
-
-
 def test_an_ended_stream_named_by_its_arn_is_the_end_and_the_new_one_is_named(
     service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -298,29 +143,14 @@ def test_an_ended_stream_named_by_its_arn_is_the_end_and_the_new_one_is_named(
     assert f"python -m watcher {NEW_ARN} --from trim-horizon" in caplog.text
 
 
-def token(arn: str, saved_at: Any = NOON) -> Token:
-    return Token(arn, [], [TokenShard("a", "trim_horizon")], saved_at)
+def test_loss_is_an_error_where_it_is_asked_to_be(service: PlayedService, seen: Seen) -> None:
+    play = played(service, seen, fail_on_data_loss=True)
+    with pytest.raises(DataLossError):
+        play.run(("a", page(1)), ("a", Loss("a", "sequence number 1", "trimmed")))
+    assert play.store.position("a") == AfterSequence(str(FIRST + 1)), "to be found again"
 
 
-def test_a_checkpoint_of_the_tables_former_stream_is_read_to_its_end_first(
-    service: PlayedService, seen: Seen
-) -> None:
-    old = ARN[:-1] + "0"
-    play = played(service, seen, store=Memory(token(old)), of_table=True).run(1.0)
-    assert play.store.token.stream_arn == old
-
-
-def test_a_checkpoint_of_a_former_stream_that_is_gone_is_a_loss(
-    service: PlayedService, seen: Seen
-) -> None:
-    service.errors = [StreamGoneError("no such stream")]
-    store = Memory(Token(ARN[:-1] + "0", [], [], NOON))
-    play = played(service, seen, store=store, of_table=True).run(1.0)
-    assert store.token.stream_arn == ARN
-    assert play.totals.losses == 1
-
-
-def test_such_a_checkpoint_goes_on_after_errors_that_pass(
+def test_a_checkpoint_of_a_former_stream_goes_on_after_errors_that_pass(
     service: PlayedService, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The watch ended with "no such stream" where the question for the new one failed once."""
@@ -337,14 +167,6 @@ def test_such_a_checkpoint_goes_on_after_errors_that_pass(
     play = played(service, seen, store=store, of_table=True).run(1.0)
     assert store.token.stream_arn == ARN
     assert play.totals.losses == 1
-
-
-def test_a_checkpoint_older_than_retention_is_a_loss_by_the_services_clock(
-    service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = Memory(Token(ARN, [], [], NOON - timedelta(hours=25)))
-    play = played(service, seen, store=store).run(1.0)
-    assert play.totals.losses == 1 and "the checkpoint is of 2026-11-20" in caplog.text
 
 
 def test_a_slow_observer_gets_the_record_in_hand_and_what_is_left_is_said(
@@ -365,21 +187,6 @@ def test_a_slow_observer_gets_the_record_in_hand_and_what_is_left_is_said(
     assert caplog.messages[-1:] == [
         "Stopping: 97 records left unread; with a checkpoint, the next watch begins there"
     ]
-
-
-def test_an_end_of_a_shard_behind_records_that_are_left_is_not_its_end(
-    service: PlayedService,
-) -> None:
-    def slow(record: Record) -> None:
-        play.manager.stop()
-        play.clock.sleep(4.0)
-
-    play = played(service, slow)
-    play.run(("a", page(1, 2)), ("a", ReaderEnded(closed=True)), ("a", None))
-    (shard,) = checkpoint_format.resume(play.store.token, CLOCK.now())
-    assert (
-        shard.position == AfterSequence(str(FIRST + 1)) and shard.status is not ShardStatus.FINISHED
-    )
 
 
 def test_an_observer_that_is_broken_off_gets_its_record_again(
