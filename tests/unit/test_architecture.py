@@ -113,11 +113,6 @@ def test_no_file_is_in_a_circle_of_imports() -> None:
     assert [name for name, found in reached.items() if name in found] == []
 
 
-def test_each_room_says_in_a_sentence_what_it_is_for() -> None:
-    for path in PACKAGE.glob("*/__init__.py"):
-        assert ast.get_docstring(ast.parse(path.read_text())), path
-
-
 def test_only_the_aws_room_talks_to_botocore() -> None:
     talkers = {
         room(named(path))

@@ -13,8 +13,7 @@ import pytest
 from tests.simulator import Simulator, judge
 from tests.support.hand_clock import HandClock
 from tests.support.pulled import Pulled
-from watcher import DataLossError, Stream, StreamError, UsageError, watch
-from watcher.aws import deadline
+from watcher import Stream, StreamError, UsageError, watch
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.errors import StreamGoneError
@@ -81,18 +80,6 @@ def test_none_comes_only_when_there_is_nothing(sim: Simulator, faults: dict[str,
     assert not any(judge(sim.records, pulled))
 
 
-def test_all_records_come_once_and_in_order_over_splits_and_rotations(sim: Simulator) -> None:
-    made = stream(sim)
-    pulled: list[str] = []
-    for _ in range(5):
-        sim.bulk(400, keys=30)
-        sim.split()
-        sim.rotate("all")
-        pulled += pull(made, 300)
-    pulled += pull(made, 2000 - len(pulled))
-    assert not any(judge(sim.records, pulled))
-
-
 def test_shards_are_merged_by_creation_time_then_sequence_number(sim: Simulator) -> None:
     for _ in range(5):
         sim.bulk(60, keys=60)
@@ -143,24 +130,6 @@ def test_a_token_of_another_stream_is_refused(sim: Simulator) -> None:
         stream(sim, token)
 
 
-def test_a_tokens_shard_that_is_gone_is_a_loss_and_its_child_goes_on(sim: Simulator) -> None:
-    sim.write("a", 5)
-    made = stream(sim)
-    pull(made, 2)
-    token = made.token
-    old = sim.open_shards
-    sim.rotate("all")
-    later = sim.write("a", 2)
-    for shard in old:
-        sim.drop_shard(shard)
-    resumed = stream(sim, token)
-    assert pull(resumed, 2) == later
-    assert any("shard" in loss for loss in resumed.losses)
-    strict = stream(sim, "latest", fail_on_data_loss=True)
-    with pytest.raises(DataLossError, match="DATA LOSS"):
-        strict.move_to(token)
-
-
 @pytest.mark.parametrize("of_table", [True, False])
 def test_a_stream_that_another_has_replaced_ends_once_it_is_read_and_names_that(
     sim: Simulator, of_table: bool
@@ -174,15 +143,6 @@ def test_a_stream_that_another_has_replaced_ends_once_it_is_read_and_names_that(
     assert pull(made, 5) == first
     with pytest.raises(StreamGoneError, match=f"all of it is read; .*continue with {new}"):
         pull(made, 1)
-
-
-def test_a_disabled_stream_without_another_just_has_no_more(sim: Simulator) -> None:
-    made = stream(sim)
-    sim.write("a", 5)
-    sim.disable_stream()
-    pull(made, 5)
-    for _ in range(3):
-        assert next(made) is None
 
 
 def test_a_heartbeat_keeps_idle_shards_iterators_alive(sim: Simulator) -> None:
@@ -271,20 +231,6 @@ def test_a_task_does_not_pause_between_the_pages_of_a_backlog(
     assert not [seconds for seconds in pauses if seconds > 0]
 
 
-def test_a_task_gets_all_records_in_order_and_waits_for_more(sim: Simulator) -> None:
-    async def run() -> list[str]:
-        with await asyncio.to_thread(stream, sim) as made:
-            task = asyncio.create_task(taken(made, 720))
-            for _ in range(3):
-                sim.bulk(240, keys=30)
-                sim.split()
-                await asyncio.sleep(0.15)
-            return await asyncio.wait_for(task, 30)
-
-    pulled = asyncio.run(run())
-    assert not any(judge(sim.records, pulled))
-
-
 def test_a_wait_that_is_cancelled_takes_no_record_and_moves_no_token(sim: Simulator) -> None:
     async def run() -> list[str]:
         made = stream(sim)
@@ -342,21 +288,6 @@ def test_a_backlog_leaves_other_tasks_their_turn(sim: Simulator) -> None:
         return turns
 
     assert asyncio.run(run()) >= 8
-
-
-def test_a_read_that_drips_keeps_no_other_shard_and_no_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in ("READ_SECONDS", "LOOP_READ_SECONDS"):
-        monkeypatch.setattr(deadline, name, 200)  # no test waits so long
-    with Simulator(table="orders", shards=2) as sim, stream(sim) as made:
-        assert next(made) is None
-        drips, reads = sim.open_shards
-        sim.fail_next("GetRecords", "drip", times=1000, shard_id=drips)
-        sim.bulk(40)
-        expected = [each.sequence_number for each in sim.records if each.shard_id == reads]
-        assert pull(made, len(expected)) == expected != []
-        assert next(made) is None
 
 
 @pytest.mark.parametrize(

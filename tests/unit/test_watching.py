@@ -299,29 +299,6 @@ def test_one_by_itself_stands_for_a_list_of_one(
     assert len(seen) == 3
 
 
-def test_a_host_programs_signal_handler_is_called_at_the_end_of_the_watch(
-    sim: Simulator,
-) -> None:
-    sim.bulk(3)
-    told: list[tuple[int, int]] = []
-    seen: list[Record] = []
-
-    def take(record: Record) -> None:
-        seen.append(record)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    def on_sigterm(number: int, frame: object) -> None:
-        told.append((number, len(seen)))
-
-    before = signal.signal(signal.SIGTERM, on_sigterm)
-    try:
-        totals = see(sim, take, follow=True)
-        assert signal.getsignal(signal.SIGTERM) is on_sigterm
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert totals.stopped and told == [(signal.SIGTERM, 1)]
-
-
 @pytest.mark.parametrize(
     ("number", "of_host"),
     [

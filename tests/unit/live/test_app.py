@@ -13,7 +13,6 @@ from textual.content import Content
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input, Static
-from textual.widgets._footer import FooterKey
 
 from tests.support.wire import DIGITS, ODD_VALUES, odd_changes
 from watcher.aws.key_schema import remember_key_schema
@@ -155,19 +154,6 @@ def test_where_nothing_happens_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch)
     case.run(play)
 
 
-@pytest.mark.parametrize(
-    ("columns", "begin"), [(80, r"\d{4}-\d\d-\d\dT"), (60, r"\d\d:\d\d:\d\d MODIFY")]
-)
-def test_a_narrow_terminal_has_room_for_the_key(columns: int, begin: str) -> None:
-    case = Case()
-
-    async def play(pilot: Pilot[Any]) -> None:
-        case.give(record(1))
-        assert re.match(begin, case.line(0)), case.line(0)
-
-    case.run(play, columns)
-
-
 def test_a_search_is_for_what_there_is_and_what_is_to_come() -> None:
     case = Case()
 
@@ -202,18 +188,6 @@ def test_a_wide_terminal_shows_the_change_beside_the_list(columns: int, is_besid
         assert ("~ total: 1 -> 2" in text) == is_beside
 
     case.run(play, columns)
-
-
-def test_80_columns_show_every_key_of_the_footer() -> None:
-    case = Case()
-
-    async def play(pilot: Pilot[Any]) -> None:
-        await pilot.pause()
-        keys = list(case.view.query(FooterKey))
-        assert "End" in [each.description for each in keys]
-        assert max(each.region.right for each in keys) <= 80
-
-    case.run(play)
 
 
 def shown(screen: Screen[Any]) -> str:

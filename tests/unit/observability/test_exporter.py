@@ -89,15 +89,6 @@ def test_an_ipv6_address_stands_in_brackets(caplog: pytest.LogCaptureFixture) ->
         assert caplog.messages[0].startswith("Metrics: http://[::1]:")
 
 
-def test_a_port_in_use_is_said(place: Place) -> None:
-    taken = place.url.split(":")[2].removesuffix("/metrics")
-    with (
-        pytest.raises(UsageError, match=r"can't listen there .*choose another"),
-        exporting(taken, Heartbeat()),
-    ):
-        pass
-
-
 def test_a_scrape_before_the_first_figures_is_all_zeros(place: Place) -> None:
     assert "watcher_filtered_records_total 0.0" in place.text()
     assert "watcher_shard_lag_seconds{" not in place.text()
@@ -131,14 +122,6 @@ def test_figures_larger_than_a_pipe_arrive_whole(place: Place) -> None:
     place.show(WatchStats(lags=LARGE))
     place.wait_for(f'watcher_shard_lag_seconds{{shard="{max(LARGE).shard_id}",table="orders"}} 1.5')
     assert place.text().count("watcher_shard_lag_seconds{") == len(LARGE)
-
-
-def test_shards_of_the_same_name_are_told_apart_by_their_table(place: Place) -> None:
-    place.show(
-        WatchStats(lags={ShardKey(ARN.format(name), "0"): 1.5 for name in ("orders", "users")})
-    )
-    for name in ("orders", "users"):
-        place.wait_for(f'watcher_shard_lag_seconds{{shard="0",table="{name}"}} 1.5')
 
 
 def test_an_exporter_that_takes_nothing_keeps_nobody_and_then_gets_the_last(place: Place) -> None:

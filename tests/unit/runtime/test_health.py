@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -13,11 +12,8 @@ import pytest
 from tests.support.gate import Gate, ThreadsClock, WatchedPool
 from tests.support.hand_clock import HandClock
 from tests.support.play import Memory, Play, PlayedService, page
-from tests.support.times import NOON
 from watcher.aws.model import Shard
-from watcher.delivery.concurrent import HandlerPool
 from watcher.errors import (
-    DeniedError,
     NoAnswerYetError,
     TransientError,
     UsageError,
@@ -27,7 +23,7 @@ from watcher.observability.watch_stats import WatchStats
 from watcher.records.record import Record
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.streams.checkpoint_format import Token
-from watcher.streams.messages import IteratorGranted, ReaderCrashed, ReaderEnded
+from watcher.streams.messages import ReaderCrashed, ReaderEnded
 
 OTHER = "arn:aws:dynamodb:us-east-1:123456789012:table/users/stream/1"
 NEW = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2"
@@ -105,27 +101,6 @@ def test_it_is_not_ready_before_every_open_shard_was_read_once() -> None:
         ready(),
     )
     assert play.now == ([], ["the watch is ending"], "")
-
-
-def test_once_it_is_ready_new_shards_get_the_time_that_a_read_may_take() -> None:
-    play = Probed(nothing, "a")
-    play.run(
-        play.goes_on("a"),
-        1.0,
-        play.says(),
-        lambda: play.service.add("b", "a"),
-        play.stops("a"),
-        ("a", ReaderEnded(True)),
-        ("a", None),
-        7.0,
-        play.says(),
-        60.0,
-        play.says(STUCK.format("b"), STUCK.format("b")),
-        play.goes_on("b"),
-        1.0,
-        play.says(),
-    )
-    assert play.names == ["a", "b"]
 
 
 def test_a_shard_whose_worker_is_stuck_is_named_and_one_that_is_refused_is_no_reason_to_die() -> (
@@ -218,84 +193,12 @@ def test_a_stuck_worker_is_named_also_while_another_shard_keeps_the_watch_busy()
     )
 
 
-def test_whoever_waited_for_the_watch_gets_the_whole_time_anew() -> None:
-    play = Probed(nothing, "a", "b", "c")
-    waits = play.queue.full
-
-    def all_wait() -> None:
-        waits.update(map(play.queue.shard_keys.__getitem__, "bc"))
-
-    play.run(
-        play.goes_on("a", "b", "c"),
-        1.0,
-        lambda: play.read("c", answered=False),
-        play.stops("b", "c"),
-        all_wait,
-        *busy_with(play, "a", 50),
-        waits.clear,  # before it was ever said to be late: at most a moment of it was seen
-        ("b", None),  # that it had died waited, too
-        play.says(),
-        20.0,
-        play.says(),
-        play.goes_on("b", "c"),
-        1.0,
-        play.says(),
-    )
-
-
-def test_a_stream_that_can_be_read_again_gets_the_whole_time_anew(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO)
-    clock, stuck, again = HandClock(), set[str](), list[float]()
-    users = PlayedService(clock)
-    users.add("u")
-    play = Probed(nothing, "a", clock=clock, others={OTHER: users})
-
-    def look() -> None:
-        stuck.update(play.now.live)
-        if "users can be read again" in caplog.messages:
-            again.append(clock.passed)
-
-    seconds: list[Any] = [0.2, look] * 260
-    play.run(
-        play.goes_on("a", "u"),
-        1.0,
-        play.stops("u"),
-        lambda: users.errors.extend([DeniedError("no")] * 9),
-        ("u", ReaderCrashed("no permission", fatal=True)),
-        ("u", None),
-        *seconds[:400],
-        ("u", IteratorGranted(NOON)),
-        *seconds[400:],
-    )
-    assert again[0] > 62 and not stuck
-    assert again[-1] - again[0] < 60
-
-
 def test_many_shards_are_counted() -> None:
     names = [f"s{number}" for number in range(9)]
     play = Probed(nothing, *names)
     lines: list[str] = []
     play.run(1.0, lambda: lines.extend(play.now.ready))
     assert len(lines) == 6 and lines[-1] == "4 more shards: not read yet"
-
-
-def test_a_worker_that_cant_be_started_again_is_no_live_watch() -> None:
-    play = Probed(nothing, "a")
-
-    def no_more() -> None:
-        play.refused.extend([OSError(errno.EAGAIN, "none")] * 1000)
-
-    play.run(
-        play.goes_on("a"),
-        1.0,
-        play.stops("a"),
-        no_more,
-        ("a", None),
-        70.0,
-        play.says(STUCK.format("a"), STUCK.format("a")),
-    )
 
 
 def test_a_long_pause_that_was_asked_for_is_no_trouble() -> None:
@@ -569,24 +472,6 @@ def test_with_several_at_once_the_shard_whose_handler_hangs_is_named(gate: Gate)
         1.0,
         play.says(),
     )
-
-
-def test_with_several_at_once_one_that_is_tried_again_lives() -> None:
-    said: list[ProbeAnswers] = []
-
-    def fails(record: Record) -> None:
-        raise ValueError("no")
-
-    def script() -> Iterator[Any]:
-        yield from (play.goes_on("a"), 1.0, ("a", page(1)))
-        while not said or "being retried" not in "".join(said[-1].ready):  # threads take their time
-            yield 1.0
-            said.append(play.now)
-
-    play = Probed(fails, "a", pool=HandlerPool(1), clock=ThreadsClock(), on_error="retry:9999")
-    play.follow(script())
-    assert not said[-1].live
-    assert said[-1].ready[0].startswith("shard a of orders: a handler is being retried, for ")
 
 
 def test_a_delivery_that_waits_for_the_lease_is_not_ready_meanwhile() -> None:

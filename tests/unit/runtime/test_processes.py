@@ -107,16 +107,6 @@ def test_all_tables_of_a_region_are_read_with_one_client(
     assert made == arns[:1]
 
 
-def test_a_worker_in_a_thread_reads_and_ends(
-    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in simulator.environment.items():
-        monkeypatch.setenv(name, value)
-    start = WorkerStarter(AwsConfig(), in_threads=True)
-    assert_it_reads(simulator, start)
-    start.close()
-
-
 def test_the_messages_of_a_worker_in_a_thread_end_with_it(
     simulator: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

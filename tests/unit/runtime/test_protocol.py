@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.times import NOON
-from tests.support.wire import body, shard_key
+from tests.support.wire import shard_key
 from watcher.aws.credentials import Keys
 from watcher.aws.model import ShardKey
 from watcher.runtime.protocol import (
@@ -26,7 +26,6 @@ from watcher.runtime.protocol import (
     MessageWriter,
     NewCredentials,
     ShardClosed,
-    frame,
 )
 from watcher.streams.messages import IteratorGranted, Message, Page, ReaderEnded
 
@@ -53,11 +52,6 @@ def received(queue: MessageQueue, count: int) -> list[tuple[ShardKey | str, From
     return got
 
 
-def send_half(writer: MessageWriter, message: Message, count: int) -> None:
-    """The first bytes of a message, and then nothing."""
-    os.write(writer.fileno(), b"".join(frame(shard_key("a"), message))[:count])
-
-
 def test_messages_come_out_in_order_and_whole(queue: MessageQueue) -> None:
     writer = queue.writer("a")
     sent: list[Message] = [IteratorGranted(NOON), page(1, 60_000), page(2, 0), ReaderEnded(True)]
@@ -68,15 +62,6 @@ def test_messages_come_out_in_order_and_whole(queue: MessageQueue) -> None:
     assert [name for name, _ in got] == [*[shard_key("a")] * 4, "a"]
     assert [message for _, message in got] == [*sent, None]
     assert queue.receive(0) is None
-
-
-def test_a_page_that_was_received_gives_its_records(queue: MessageQueue) -> None:
-    sent = Page(0, 2, "2", body([1, 2]))
-    queue.writer("a").send(shard_key("a"), sent)
-    ((_, page),) = received(queue, 1)
-    assert isinstance(page, Page)
-    assert page.records() == sent.records()
-    assert page.upto("1") == sent.upto("1")
 
 
 def test_what_a_writer_has_sent_or_its_end_is_seen_before_it_is_received(
@@ -114,26 +99,6 @@ def test_a_full_pipe_stops_its_writer(queue: MessageQueue) -> None:
     writer.close()
 
 
-def test_a_writer_stopped_in_mid_message_stalls_nobody(queue: MessageQueue) -> None:
-    stopped, other = queue.writer("stopped"), queue.writer("other")
-    send_half(stopped, page(0, 1_000_000), 500)
-    for number in range(100):
-        other.send(shard_key("other"), page(number))
-    assert [name for name, _ in received(queue, 100)] == [shard_key("other")] * 100
-    stopped.close()
-    assert received(queue, 1) == [("stopped", None)]
-    other.close()
-
-
-def test_a_wake_ends_the_waiting(queue: MessageQueue) -> None:
-    timer = threading.Timer(0.05, queue.wake)
-    began = time.monotonic()
-    timer.start()
-    assert queue.receive(40) is None
-    assert time.monotonic() - began < 35
-    timer.join()
-
-
 def test_a_wake_never_blocks_nor_fails_even_after_the_end() -> None:
     queue = MessageQueue()
     for _ in range(100_000):
@@ -141,14 +106,6 @@ def test_a_wake_never_blocks_nor_fails_even_after_the_end() -> None:
     assert queue.receive(0) is None
     queue.close()
     queue.wake()
-
-
-def test_a_dropped_writer_is_forgotten(queue: MessageQueue) -> None:
-    writer = queue.writer("a")
-    queue.remove("a")
-    queue.remove("a")
-    writer.close()
-    assert queue.receive(0) is None
 
 
 def test_a_forked_child_keeps_nothing_of_the_queue(queue: MessageQueue) -> None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import pytest
 
 from tests.support.hand_clock import HandClock
 from tests.support.play import PlayedService
-from tests.support.times import NOON
 from tests.support.wire import body
-from tests.unit.streams.test_read_rate import Slots
 from watcher.aws.counters import Counters
-from watcher.aws.model import AtTime, Latest, Position, TrimHorizon
-from watcher.errors import TransientError
+from watcher.aws.model import TrimHorizon
 from watcher.runtime.protocol import ShardAssignment, ShardClosed
 from watcher.runtime.worker import AssignedShard, ReadScheduler
 
@@ -95,25 +91,6 @@ def test_turns_of_idle_shards_come_together() -> None:
     assert len(moments) <= 2
 
 
-def test_few_reads_are_throttled_where_hardly_one_a_second_is_allowed() -> None:
-    """What is waited for after a throttled read does not end with the pauses of idle shards."""
-    shards = Shards(1)
-    slots, answers = Slots(0.95), {True: 0, False: 0}
-
-    def records(iterator: str, limit: int | None = None) -> bytes:
-        answers[is_free := slots.is_free(shards.clock.passed)] += 1
-        if not is_free:
-            raise TransientError("Rate of requests exceeds the allowed throughput", throttled=True)
-        return body([])
-
-    shards.service.get_records = records
-    shards.idle(60)
-    answers.update({True: 0, False: 0})
-    shards.idle(600)
-    assert answers[False] < 0.05 * sum(answers.values())
-    assert answers[True] > 0.8 * 600
-
-
 @pytest.mark.parametrize("is_read", [False, True])
 def test_a_shard_that_closes_is_read_on_without_pauses(is_read: bool) -> None:
     """A closed shard may have thousands of empty pages before its last records."""
@@ -127,24 +104,3 @@ def test_a_shard_that_closes_is_read_on_without_pauses(is_read: bool) -> None:
         assert shards.all[0] in begun
         shards.end(begun)
     assert not shards.all[1].reader.closed
-
-
-def test_latest_is_the_beginning_also_of_a_shard_that_cannot_be_begun_at_once() -> None:
-    clock, asked = HandClock(), list[Position]()
-    service: Any = PlayedService(clock)
-    service.add("a")
-    service.get_records = lambda iterator, limit=None: body([])
-
-    def iterator(arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
-        asked.append(position)
-        if len(asked) < 3:
-            raise TransientError("500")
-        return "iterator", service.now
-
-    service.get_iterator = iterator
-    work = ShardAssignment("", "a", Latest(), None, 1.0, latest=NOON)
-    reading = AssignedShard(work, service, Counters(), clock)
-    for _ in range(3):
-        reading.read()
-        clock.sleep(60)
-    assert asked == [Latest(), AtTime(NOON), AtTime(NOON)]

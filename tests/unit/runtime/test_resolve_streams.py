@@ -45,17 +45,6 @@ def find(monkeypatch: pytest.MonkeyPatch, account: Account, glob: str) -> Watche
     return resolve_streams.resolve(WantedStreams.parse([glob]), WatchOptions())
 
 
-@pytest.mark.proof
-def test_ten_thousand_tables_are_counted_and_watched(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "watcher")
-    account = Account(10_000)
-    assert len(find(monkeypatch, account, "*")) == 10_000
-    assert account.pages == 100
-    assert "Streams that match '*': 10,000" in caplog.messages
-
-
 def test_of_ten_thousand_those_are_found_that_match(monkeypatch: pytest.MonkeyPatch) -> None:
     account = Account(10_000)
     streams = find(monkeypatch, account, "t12?")

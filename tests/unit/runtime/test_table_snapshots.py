@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.gate import Gate, ThreadsClock, WatchedPool
+from tests.support.gate import ThreadsClock
 from tests.support.play import ARN, Memory, Play, PlayedService, Seen, Step, page
-from watcher.aws.model import Latest
 from watcher.aws.tables import SEGMENT_BYTES, Description
 from watcher.delivery.concurrent import HandlerPool
 from watcher.errors import (
@@ -24,7 +23,7 @@ from watcher.errors import (
 )
 from watcher.records.record import Record
 from watcher.streams.checkpoint_format import Token, TokenSegment, TokenShard, TokenSnapshot
-from watcher.streams.messages import IteratorGranted, ReaderEnded
+from watcher.streams.messages import ReaderEnded
 
 
 class Table:
@@ -74,14 +73,6 @@ def play(table: Table, told: Any, **settings: Any) -> Play:
     return made
 
 
-def at_once(threads: int, gate: Gate | None = None) -> dict[str, Any]:
-    """The settings of a play whose shards are handled by so many threads; 0: one by one."""
-    if not threads:
-        return {}
-    made = WatchedPool(threads, gate)
-    return {"pool": made, "clock": ThreadsClock(made)}
-
-
 ALL = [f"k{number}" for number in range(5)]
 
 
@@ -122,29 +113,11 @@ def test_each_segment_goes_on_behind_its_last_item() -> None:
     assert made.store.token.snapshot == TokenSnapshot(items=11, done=True)
 
 
-def test_a_segment_that_is_refused_is_asked_for_again_and_the_others_come() -> None:
-    table, told = Table(6, segments=3), Told()
-    table.errors = [TransientError("throttled")]
-    play(table, told).run(2.0)
-    assert told.items == ["k1", "k4", "k2", "k5", "k0", "k3"]
-
-
 def test_a_limit_keeps_the_scan_to_so_many_read_units_a_second() -> None:
     table, told, counts = Table(20), Told(), list[int]()
     made = play(table, told, read_limit=0.5)
     made.run(*[each for _ in range(5) for each in (4.0, lambda: counts.append(len(told.lines)))])
     assert counts == [6, 10, 14, 18, 20] or counts == [4, 8, 12, 16, 20]
-
-
-def test_the_items_wait_until_all_changes_from_now_on_are_read() -> None:
-    table, told = Table(), Told()
-    made = play(table, told, start=Latest())
-
-    def check() -> None:
-        assert table.asked == []
-
-    made.run(3.0, check, ("a", IteratorGranted(made.service.now)), 1.0)
-    assert told.items == ALL
 
 
 def test_a_page_that_is_refused_is_asked_for_again_while_changes_come(
@@ -165,24 +138,6 @@ def test_no_permission_for_the_table_is_said_at_once() -> None:
     table.errors = [DeniedError("the role needs dynamodb:Scan on orders")]
     with pytest.raises(StreamError, match="dynamodb:Scan"):
         play(table, Told()).run(5.0)
-
-
-def test_a_watch_up_to_now_ends_behind_the_last_item() -> None:
-    table, told = Table(9), Told()
-    table.errors = [TransientError("throttled")] * 3
-    made = play(table, told, follow=False)
-    made.run(*[1.0] * 100)
-    assert len(told.items) == 9
-    assert not made.totals.stopped or made.clock.passed > 60
-
-
-def test_one_that_goes_on_where_nothing_is_left_is_done() -> None:
-    told, stored = Told(), TokenSnapshot.of([TokenSegment({"pk": {"S": "k4"}})], 5)
-    row = TokenShard("a", "after_sequence", "5")
-    store = Memory(Token(ARN, ["a"], [row], None, stored))
-    made = play(Table(), told, store=store).run(2.0)
-    assert told.items == []
-    assert made.store.token.snapshot == TokenSnapshot(items=5, done=True)
 
 
 def old_store(service: PlayedService, hours: float) -> Memory:
@@ -273,31 +228,6 @@ def test_no_change_is_handed_over_between_a_page_and_its_items(threads: int, seg
     assert not any(beside), "nothing else is at work then"
     assert sum(map(bool, between)) > 2, "and the changes came in between, not after it all"
     assert made.store.token.snapshot == TokenSnapshot(items=40, done=True)
-
-
-def test_a_handler_that_blocks_keeps_the_items_waiting_and_no_other_shard() -> None:
-    table, told, gate = Table(), Told(), Gate()
-
-    def observe(record: Record) -> None:
-        if record.shard_key.shard_id == "a":
-            gate(record)
-        told(record)
-
-    made = play(table, observe, **at_once(3, gate))
-    made.service.add("b")
-    table.errors.append(TransientError("not before the changes"))
-    changes = [("b", page(number)) for number in range(2, 12)]
-    steps = [step for change in changes for step in (change, 2.0)]
-    made.run(
-        ("a", page(1)),
-        gate.begins(1),
-        *steps,
-        lambda: told.lines.append("free"),
-        gate.let(-1),
-        *[1.0] * 30,
-    )
-    before = told.lines[: told.lines.index("free")]
-    assert len(before) == len(changes) and told.items == ALL
 
 
 def test_a_table_that_is_deleted_during_its_snapshot_keeps_no_watch() -> None:

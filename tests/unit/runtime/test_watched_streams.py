@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from datetime import timedelta
 from typing import Any
@@ -11,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.support.hand_clock import HandClock
-from tests.support.play import ARN, NEW_ARN, Memory, Play, PlayedService, Step, page
+from tests.support.play import ARN, Memory, Play, PlayedService, Step, page
 from tests.support.times import NOON
 from tests.support.wire import FIRST
 from watcher.aws.model import AfterSequence, AtTime, Latest, Listing, ShardKey, TrimHorizon
@@ -30,7 +29,6 @@ from watcher.streams.messages import (
     ErrorKind,
     IteratorGranted,
     Loss,
-    ReaderCrashed,
     ReaderEnded,
     ReadFailed,
 )
@@ -127,20 +125,6 @@ def test_the_first_is_delivered_while_the_others_are_being_listed(
     assert [each.stream_arn for each in play.store.load()] == [ARN, USERS, SHOPS]
 
 
-def test_one_that_hangs_as_it_begins_keeps_no_other(region: Region, seen: Seen) -> None:
-    shops = PlayedService(region.clock)
-    shops.add("a")
-    others = {USERS: region.users, SHOPS: shops}
-    asides = {
-        USERS: AskedAside(region.users, region.clock, 1e9),
-        SHOPS: AskedAside(shops, region.clock, 1.0),
-    }
-    play = region.play(seen, others=others, asides=asides)
-    play.run(2.0, (ShardKey(SHOPS, "a"), page(1)), (OF_ORDERS, page(1)), 1.0)
-    assert seen.of == {"shops": [1], "orders": [1]}
-    assert [each.stream_arn for each in play.store.load()] == [ARN, SHOPS]
-
-
 def test_a_checkpoint_of_a_watch_that_ends_as_it_begins_keeps_what_it_held(
     region: Region, seen: Seen
 ) -> None:
@@ -160,29 +144,6 @@ def test_shards_of_one_id_are_two_shards(region: Region, seen: Seen) -> None:
         (OF_ORDERS, TrimHorizon()),
         (OF_USERS, TrimHorizon()),
         (OF_ORDERS, AfterSequence(str(FIRST + 2))),
-    ]
-
-
-def test_a_child_waits_for_its_own_parent_only(region: Region, seen: Seen) -> None:
-    region.orders.add("b", "a")
-    region.users.add("b", "a")
-    play = region.play(seen).run((OF_USERS, ReaderEnded(True)), (OF_USERS, None), 1.0)
-    assert [shard_key for shard_key, _ in play.begun_by_origin] == [
-        OF_ORDERS,
-        OF_USERS,
-        ShardKey(USERS, "b"),
-    ]
-
-
-def test_one_checkpoint_holds_them_all_each_as_bloop_reads_it(region: Region, seen: Seen) -> None:
-    play = region.play(seen).run((OF_ORDERS, page(1)), (OF_USERS, page(7)), 2.0)
-    stored = json.loads(play.store.saved or "")
-    assert sorted(stored) == ["streams", "version"]
-    assert [each["stream_arn"] for each in stored["streams"]] == [ARN, USERS]
-    again = region.play(seen, store=play.store).run(1.0)
-    assert again.begun_by_origin == [
-        (OF_ORDERS, AfterSequence(str(FIRST + 1))),
-        (OF_USERS, AfterSequence(str(FIRST + 7))),
     ]
 
 
@@ -209,20 +170,6 @@ def test_a_checkpoint_of_one_grows_to_several_and_the_new_one_begins_as_asked(
     ]
     assert f"memory holds no position in {USERS}: begins at --from" in caplog.messages
     assert [each.stream_arn for each in store.load()] == [ARN, USERS]
-
-
-def test_that_many_are_resumed_is_said_in_two_lines(
-    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "watcher")
-    arns = [ARN.replace("orders", f"t{number}") for number in range(50)]
-    others = {arn: PlayedService(region.clock) for arn in arns}
-    store = memory(token(ARN, 5), *(token(arn, 5) for arn in arns[:25]))
-    region.play(seen, others=others, store=store).run(1.0)
-    assert [text for text in caplog.messages if "memory" in text] == [
-        "Resuming 26 streams from memory",
-        "memory holds no position in 25 streams: begins at --from",
-    ]
 
 
 def test_what_is_not_watched_now_is_kept_and_said(
@@ -265,39 +212,6 @@ def test_a_stream_that_is_refused_leaves_the_others_alone_and_comes_back(
     assert play.totals.restarts == 0
 
 
-def test_a_stream_that_begins_only_after_a_refusal_is_saved_before_its_first_record(
-    region: Region, seen: Seen
-) -> None:
-    saved: list[list[str]] = []
-    region.users.errors = [StreamError("not authorized")]
-    play = region.play(seen)
-
-    def note() -> None:
-        saved.append([each.stream_arn for each in play.store.load()])
-
-    play.run(0.5, note, 40.0, note)
-    assert saved == [[ARN], [ARN, USERS]]
-
-
-def test_a_reader_that_is_refused_rests_with_its_stream_and_goes_on_where_delivery_stands(
-    region: Region, seen: Seen
-) -> None:
-    play = region.play(seen).run(
-        (OF_USERS, page(1)),
-        *(
-            (OF_USERS, ReaderCrashed("no permission", fatal=True)),
-            (OF_ORDERS, page(1)),
-            20.0,
-            (OF_ORDERS, page(2)),
-            20.0,
-            (OF_USERS, IteratorGranted(NOON)),
-            10.0,
-        ),
-    )
-    assert play.begun_by_origin[2:] == [(OF_USERS, AfterSequence(str(FIRST + 1)))]
-    assert seen.of["orders"] == [1, 2]
-
-
 def test_a_permission_that_one_stream_lacks_is_its_own_trouble_and_said_once(
     region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -323,34 +237,7 @@ def test_where_no_read_of_any_is_allowed_from_the_start_the_watch_ends(
     assert not play.totals.stopped
 
 
-def test_a_stream_whose_shards_are_all_refused_at_once_is_tried_again_as_soon_as_one_of_one(
-    region: Region, seen: Seen
-) -> None:
-    for name in "bcdef":
-        region.users.add(name)
-    refused = [
-        (ShardKey(USERS, name), message)
-        for name in "abcdef"
-        for message in (ReaderCrashed("no permission", fatal=True), None)
-    ]
-    play = region.play(seen).run(*refused, 40.0, (OF_USERS, IteratorGranted(NOON)), 10.0)
-    assert len(play.begun_by_origin) == 1 + 6 + 6
-
-
-def test_a_stream_that_could_not_be_begun_begins_at_the_moment_of_the_watch(
-    region: Region, seen: Seen
-) -> None:
-    region.users.errors = [StreamGoneError("no such stream")]
-    play = region.play(seen, start=Latest()).run((OF_ORDERS, page(1)), 40.0)
-    begun = dict(play.begun_by_origin)
-    assert begun[OF_ORDERS] == Latest()
-    position = begun[OF_USERS]
-    assert isinstance(position, AtTime) and timedelta() <= NOON - position.time < timedelta(
-        seconds=5
-    )
-
-
-def test_its_moment_is_by_the_services_clock_where_ours_is_ahead(
+def test_a_stream_that_could_not_be_begun_begins_at_the_moment_of_the_watch_by_the_services_clock(
     region: Region, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     behind, listing = timedelta(minutes=4), region.users.list_shards
@@ -363,7 +250,8 @@ def test_its_moment_is_by_the_services_clock_where_ours_is_ahead(
     monkeypatch.setattr(region.users, "list_shards", late)
     play = region.play(seen, start=Latest()).run((OF_ORDERS, page(1)), 40.0)
     position = dict(play.begun_by_origin)[OF_USERS]
-    assert isinstance(position, AtTime) and position.time <= NOON - behind
+    assert isinstance(position, AtTime)
+    assert timedelta() <= NOON - behind - position.time < timedelta(seconds=5)
 
 
 def test_up_to_now_the_others_are_read_and_one_that_fails_is_given_up(
@@ -391,22 +279,9 @@ def test_credentials_are_everybodys(region: Region, seen: Seen) -> None:
         region.play(seen).run(10.0)
 
 
-def test_a_loss_names_its_stream_and_counts_once(
-    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
-) -> None:
-    lost = Loss("a", "sequence number 1", "trimmed")
-    play = region.play(seen).run(
-        (OF_ORDERS, page(1)), (OF_USERS, page(1)), (OF_USERS, lost), (OF_ORDERS, page(2))
-    )
-    assert play.totals.losses == 1
-    (record,) = [each for each in caplog.records if "DATA LOSS" in each.message]
-    assert record.stream == USERS  # type: ignore[attr-defined]
-
-
 def test_a_loss_of_a_stream_that_is_forgotten_stays_counted(
     region: Region, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
     monkeypatch.setattr("watcher.runtime.watched_streams.FORGOTTEN_SECONDS", 50.0)
     lost = Loss("a", "sequence number 1", "trimmed")
 
@@ -428,58 +303,6 @@ def test_a_loss_of_a_stream_that_is_forgotten_stays_counted(
 
 
 # Coming and going
-
-
-def test_a_stream_that_ends_leaves_and_the_others_go_on(
-    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "watcher")
-
-    def disable() -> None:
-        region.users.status, region.users.newest = "DISABLED", USERS
-
-    play = region.play(seen).run(
-        (OF_USERS, page(1)),
-        disable,
-        (OF_USERS, ReaderEnded(True)),
-        (OF_USERS, None),
-        100.0,
-        (OF_ORDERS, page(1)),
-        100.0,
-    )
-    assert play.totals.stopped, "orders goes on"
-    assert (
-        sum(
-            "The stream of users is disabled: nothing more will come" in text
-            for text in caplog.messages
-        )
-        == 1
-    )
-    assert {each.stream_arn for each in play.store.load()} == {ARN, USERS}, (
-        "it can be read for 24 hours more"
-    )
-
-
-def test_a_table_goes_on_with_its_new_stream_beside_others(region: Region, seen: Seen) -> None:
-    def renew() -> None:
-        region.orders.status, region.orders.newest = "DISABLED", NEW_ARN
-
-    def enable() -> None:
-        region.orders.status = "ENABLED"
-        region.orders.shards.clear()
-        region.orders.add("n")
-
-    play = region.play(seen, of_table=True).run(
-        renew,
-        (OF_ORDERS, ReaderEnded(True)),
-        (OF_ORDERS, None),
-        GRACE,
-        enable,
-        (OF_USERS, page(1)),
-        GRACE,
-    )
-    assert (ShardKey(NEW_ARN, "n"), TrimHorizon()) in play.begun_by_origin
-    assert {each.stream_arn for each in play.store.load()} == {NEW_ARN, USERS}
 
 
 class Comes:
@@ -535,15 +358,9 @@ def test_a_watch_that_awaits_more_goes_on_without_any(region: Region, seen: Seen
     def disable() -> None:
         region.orders.status = "DISABLED"
 
-    play = region.play(seen, others={}, newcomers=comes).run(
-        disable,
-        *(
-            (OF_ORDERS, ReaderEnded(True)),
-            (OF_ORDERS, None),
-            200.0,
-            lambda: comes.arns.append(USERS),
-            1.0,
-        ),
-        *((OF_USERS, page(3)), 1.0),
+    play = region.play(seen, others={}, newcomers=comes)
+    play.run(
+        *(disable, (OF_ORDERS, ReaderEnded(True)), (OF_ORDERS, None), 200.0),
+        *(lambda: comes.arns.append(USERS), 1.0, (OF_USERS, page(3)), 1.0),
     )
     assert seen.of == {"users": [3]} and play.totals.stopped

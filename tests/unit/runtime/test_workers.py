@@ -24,7 +24,7 @@ from watcher.runtime.protocol import (
     ShardClosed,
 )
 from watcher.runtime.workers import Workers
-from watcher.streams.messages import Message, ReaderCrashed, ReaderEnded
+from watcher.streams.messages import Message, ReaderEnded
 
 
 class Played:
@@ -134,20 +134,6 @@ def test_a_life_well_lived_makes_up_for_earlier_deaths(played: Played, lives: st
     assert played.workers.to_restart() == [shard_key("a")]
 
 
-def test_one_that_cannot_be_started_is_due_again_and_leaves_no_pipe(
-    played: Played, caplog: pytest.LogCaptureFixture
-) -> None:
-    played.start("a")
-    played.die("a")
-    played.refuse = True
-    played.start("a")
-    (_, text) = caplog.messages
-    assert text.startswith("Can't start a worker for shard a: Too many open files: ")
-    assert played.queue.receive(0.0) is None
-    played.clock.sleep(1)
-    assert played.workers.to_restart() == [shard_key("a")]
-
-
 def test_stopping_asks_the_living_and_forgets_the_dead(played: Played) -> None:
     played.start("a")
     played.die("a")
@@ -163,49 +149,6 @@ def two() -> Iterator[Played]:
     made = Played(processes=2)
     yield made
     made.close()
-
-
-def test_a_shard_that_ends_leaves_its_process_to_the_others(two: Played) -> None:
-    two.start(*"abc")
-    two.writers["a"].send(shard_key("a"), ReaderEnded(True))
-    two.receive()
-    assert two.receive() == (shard_key("a"), None)
-    two.workers.on_ended(shard_key("a"), restart=False)
-    assert not two.processes[0].ended
-    two.start("d")
-    assert two.read_by() == [["a", "c", "d"], ["b"]]
-
-
-def test_a_process_that_has_done_its_work_gets_no_more(two: Played) -> None:
-    two.start("a", "b")
-    two.writers["a"].send(shard_key("a"), ReaderEnded(True))
-    two.receive()
-    two.start("c", "d")
-    assert two.read_by() == [["a"], ["b", "d"], ["c"]]
-
-
-def test_all_shards_of_a_process_that_died_are_due_again(
-    two: Played, caplog: pytest.LogCaptureFixture
-) -> None:
-    two.start(*"abcd")
-    two.die("a", "c")
-    assert caplog.messages == [
-        "The worker of 2 shards ended (signal 9); starting them again where delivery stands"
-    ]
-    two.clock.sleep(1)
-    assert two.workers.to_restart() == [shard_key("a"), shard_key("c")]
-    two.start("a", "c")
-    assert two.read_by() == [["a", "c"], ["b", "d"], ["a", "c"]]
-
-
-def test_a_reader_that_failed_is_due_again_its_neighbours_read_on(two: Played) -> None:
-    two.start(*"abc")
-    two.writers["a"].send(shard_key("a"), ReaderCrashed("no", fatal=False))
-    assert two.receive() == (shard_key("a"), ReaderCrashed("no", fatal=False))
-    assert two.receive() == (shard_key("a"), None)
-    two.workers.on_ended(shard_key("a"), restart=True)
-    two.clock.sleep(1)
-    assert two.workers.to_restart() == [shard_key("a")] and not two.processes[0].ended
 
 
 def test_where_no_further_process_can_be_started_shards_share_them_and_it_is_said_once(
@@ -229,15 +172,6 @@ def test_where_none_could_ever_be_started_that_is_an_error(played: Played) -> No
     with pytest.raises(ResourceError, match=r"can't start a worker: Too many.*ulimit -n") as caught:
         played.start("a")
     assert caught.value.exit_status == 3
-
-
-def test_a_shard_given_to_a_process_that_is_dying_is_due_again_with_the_others(two: Played) -> None:
-    two.start("a", "b")
-    two.processes[0].ended = "dead"
-    two.start("c")
-    two.die("a", "c")
-    two.clock.sleep(1)
-    assert two.workers.to_restart() == [shard_key("a"), shard_key("c")]
 
 
 def test_a_shard_that_its_process_does_not_listen_to_is_due_later(

@@ -70,20 +70,6 @@ def test_of_many_that_begin_saving_takes_half_of_the_time_at_most(clock: HandClo
     assert 9 <= store.saves <= 11
 
 
-def test_it_saves_about_once_a_second_and_only_where_something_moved(clock: HandClock) -> None:
-    store = Memory()
-    saver = saver_of(store, clock)
-    for _ in range(100):
-        clock.sleep(0.1)
-        saver.save_if_due()
-    assert store.saves == 0
-    for _ in range(100):
-        clock.sleep(0.1)
-        saver.mark_dirty()
-        saver.save_if_due()
-    assert 9 <= store.saves <= 11
-
-
 def test_while_all_is_idle_the_token_is_kept_young(clock: HandClock) -> None:
     store = Memory()
     saver = saver_of(store, clock)

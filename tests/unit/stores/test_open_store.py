@@ -57,34 +57,6 @@ def test_an_object_of_the_callers_keeps_the_positions() -> None:
     assert "AfterSequence" in repr(again.begun[0]), "not from the horizon again"
 
 
-def test_a_save_that_raises_is_said_once_and_delivery_goes_on(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level("INFO", "watcher")
-    kept, seen = Kept(), Seen()
-    made = play(kept, seen)
-
-    def fail() -> None:
-        kept.fails = True
-
-    def heal() -> None:
-        kept.fails = False
-
-    pages = [("a", page(number)) for number in range(2, 600)]  # of ten minutes
-    steps: list[Any] = [("a", page(1)), fail]
-    for each in pages:
-        steps += [each, 1.0]
-    made.run(*steps, heal, ("a", page(600)), 2.0)
-    assert seen.numbers == list(range(1, 601))
-    said = [line for line in caplog.messages if "database" in line]
-    assert said == [
-        "checkpoint Kept: its save failed: ConnectionError: the database is away; "
-        "the watch continues, but its positions are not saved"
-    ]
-    assert caplog.messages.count("The positions are saved again") == 1
-    assert 500 < kept.tries < 1500
-
-
 class Generates(Kept):
     async def save(self, token: str) -> Any:
         yield token
