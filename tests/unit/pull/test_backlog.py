@@ -7,6 +7,8 @@ import threading
 import time
 from datetime import datetime
 
+import pytest
+
 from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, PlayedService
 from tests.support.wire import wire
@@ -81,15 +83,17 @@ class _Crowd(_ClosedShards):
         return json.dumps({"Records": [], "NextShardIterator": following}).encode()
 
 
-def test_pages_that_are_likely_to_have_records_are_few_at_a_time_as_each_takes_memory() -> None:
-    service = _Crowd(shards=40, empty=0)
+@pytest.mark.parametrize(
+    ("shards", "empty", "fewest", "most"),
+    [
+        pytest.param(40, 0, 2, 8, id="pages with records are few at a time: each takes memory"),
+        pytest.param(60, 8, 9, 32, id="shards that give empty pages are many"),
+    ],
+)
+def test_so_many_shards_are_read_side_by_side(
+    shards: int, empty: int, fewest: int, most: int
+) -> None:
+    service = _Crowd(shards, empty)
     read = BacklogReader(ARN, service).read()
     assert sorted(record.shard_id for record in read) == sorted(service.shards)
-    assert 1 < service.most[True] <= 8
-
-
-def test_shards_that_give_empty_pages_are_read_many_side_by_side() -> None:
-    service = _Crowd(shards=60, empty=8)
-    read = BacklogReader(ARN, service).read()
-    assert sorted(record.shard_id for record in read) == sorted(service.shards)
-    assert 8 < service.most[False] <= 32
+    assert fewest <= service.most[not empty] <= most

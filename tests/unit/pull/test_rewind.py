@@ -61,16 +61,6 @@ def test_what_was_read_since_a_time_comes_again(simulator: Simulator) -> None:
     assert sorted(read(moved(simulator, token, TrimHorizon()))[0]) == sorted(read_before)
 
 
-def test_what_is_unread_and_older_is_not_skipped(simulator: Simulator) -> None:
-    first = simulator.write("a", 3)
-    _, token = read("trim_horizon", 1)
-    simulator.advance(600)
-    later = at(simulator)
-    simulator.rotate()
-    written = simulator.write("a", 2)
-    assert read(moved(simulator, token, later))[0] == [*first[1:], *written]
-
-
 def test_one_that_stands_at_a_record_that_is_gone_stays_there(simulator: Simulator) -> None:
     simulator.write("a", 3)
     _, token = read("trim_horizon", 1)

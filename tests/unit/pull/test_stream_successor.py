@@ -50,13 +50,6 @@ def asked(service: PlayedService, successor: SuccessorSearch, seconds: float) ->
     return None
 
 
-def test_a_watch_of_a_table_goes_on_with_its_new_stream(service: PlayedService) -> None:
-    successor = SuccessorSearch(of_table=True, wait_seconds=60, clock=service.clock)
-    assert asked(service, successor, 20) is None
-    service.newest = NEW_ARN
-    assert asked(service, successor, 6) == StreamEnd(NEW_ARN)
-
-
 def test_it_waits_a_minute_for_one(service: PlayedService) -> None:
     successor = SuccessorSearch(of_table=True, wait_seconds=60, clock=service.clock)
     assert asked(service, successor, 55) is None

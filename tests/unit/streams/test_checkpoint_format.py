@@ -6,9 +6,7 @@ import contextlib
 import json
 import os
 import resource
-import subprocess
 import sys
-import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -45,40 +43,6 @@ NOW = CLOCK.now()
 
 def token(number: str = NUMBER) -> Token:
     return Token("arn", ["s"], [TokenShard("s", "after_sequence", number)], NOON)
-
-
-def resumed(lineage: Lineage) -> dict[str, TrackedShard]:
-    text = checkpoint_format.encode_all([checkpoint_format.make("arn", lineage, NOON)])
-    return {
-        shard.id: shard
-        for shard in checkpoint_format.resume(checkpoint_format.from_json(text), NOW)
-    }
-
-
-def test_a_latest_shard_that_was_not_read_yet_is_stored_as_the_time_when_the_watch_began() -> None:
-    lineage = Lineage(Latest())
-    lineage.update([Shard("s")])
-    began = NOON - timedelta(minutes=5)
-    made = checkpoint_format.make("arn", lineage, NOON, began)
-    assert made.saved_at == NOON
-    (shard,) = checkpoint_format.resume(made, NOW)
-    assert shard.position == AtTime(began)
-
-
-def test_a_finished_shard_is_remembered_until_its_child_is_known() -> None:
-    lineage = Lineage(TrimHorizon())
-    lineage.update([Shard("s")])
-    lineage.shards["s"].status = ShardStatus.FINISHED
-    assert resumed(lineage)["s"].status is ShardStatus.FINISHED
-    lineage.update([Shard("child", "s")])
-    assert set(resumed(lineage)) == {"child"}
-
-
-def test_a_parent_that_no_listing_has_shown_is_resumed_as_such() -> None:
-    lineage = Lineage(TrimHorizon())
-    lineage.update([Shard("s", "hidden")])
-    assert not resumed(lineage)["hidden"].expected
-    assert resumed(lineage)["s"].expected
 
 
 def test_active_are_the_shards_that_wait_for_no_parent() -> None:
@@ -230,16 +194,6 @@ def test_nobody_is_told_to_remove_a_checkpoint_of_a_newer_version(tmp_path: Path
 # The file
 
 
-def test_a_file_holds_what_was_saved_last(tmp_path: Path) -> None:
-    file = CheckpointFile(tmp_path / "c.json")
-    assert file.load() == []
-    file.save([token("1" * 22)])
-    file.save([token("2" * 22)])
-    assert file.load() == [token("2" * 22)]
-    assert json.loads((tmp_path / "c.json").read_text())["stream_arn"] == "arn"
-    file.close()
-
-
 def test_a_second_program_on_the_same_file_is_refused_until_the_first_ends(tmp_path: Path) -> None:
     first = CheckpointFile(tmp_path / "c.json")
     with pytest.raises(UsageError, match="another watch uses it"):
@@ -287,11 +241,6 @@ def test_a_broken_file_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"c\.json: can't be read .* remove it"):
         file.load()
     file.close()
-
-
-def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="No such file or directory"):
-        CheckpointFile(tmp_path / "none" / "c.json")
 
 
 def test_a_folder_in_the_place_of_the_file_is_a_usage_error(tmp_path: Path) -> None:
@@ -346,42 +295,6 @@ def test_what_is_renamed_into_place_is_on_the_disk_first(
     file.save([token()])
     file.close()
     assert done == ["fsync c.json.new", "rename to c.json", f"fsync {tmp_path.name}"]
-
-
-_SAVER = """
-import sys
-from watcher.stores.file import CheckpointFile
-from watcher.streams.checkpoint_format import Token, TokenShard
-file = CheckpointFile(sys.argv[1])
-number = 10**21
-while True:
-    number += 1
-    shards = [TokenShard(f"shard-{n}", "after_sequence", str(number)) for n in range(300)]
-    file.save([Token("arn", [], shards)])
-    print(number, flush=True)
-"""
-
-
-def test_killed_at_random_instants_it_never_loses_the_last_token(tmp_path: Path) -> None:
-    path = tmp_path / "c.json"
-    for kill in range(12):
-        process = subprocess.Popen(
-            [sys.executable, "-c", _SAVER, str(path)], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        said = process.stdout.readline()
-        timer = threading.Timer(0.004 * kill + 0.001, process.kill)
-        timer.start()
-        for line in process.stdout:
-            said = line if line.endswith("\n") else said
-        process.wait()
-        process.stdout.close()
-        timer.join()
-        file = CheckpointFile(path)
-        (saved,) = file.load()
-        file.close()
-        (number,) = {shard.sequence_number for shard in saved.shards}
-        assert int(number or 0) >= int(said)
 
 
 NUMBERS = st.integers(1, 60).flatmap(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Container
 from datetime import timedelta
@@ -27,12 +26,10 @@ from watcher.errors import (
     NoAnswerYetError,
     StreamError,
     StreamGoneError,
-    TransientError,
 )
 from watcher.streams.coordinator import Call, Coordinator, ReadAgain, ShardEnd
-from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
-from watcher.streams.messages import IteratorGranted, Loss, Notice, ReaderEnded
+from watcher.streams.messages import Loss, Notice, ReaderEnded
 
 
 @pytest.fixture
@@ -50,15 +47,13 @@ def service(clock: HandClock) -> PlayedService:
 def coordinator(
     service: PlayedService,
     start: Position | None = None,
-    resumed: list[TrackedShard] | None = None,
     *,
     in_use: Container[str] = (),
+    clock: HandClock | None = None,
 ) -> Coordinator:
-    clock = service.clock
+    clock = clock or service.clock
     losses = Losses(clock=clock)
-    made = Coordinator(
-        ARN, start or TrimHorizon(), resumed, losses=losses, in_use=in_use, clock=clock
-    )
+    made = Coordinator(ARN, start or TrimHorizon(), losses=losses, in_use=in_use, clock=clock)
     made.start(first_listing(service, made.arn))
     return made
 
@@ -87,12 +82,6 @@ def end(made: Coordinator, name: str, *, gone: bool = False) -> ShardEnd | ReadA
 # Listings
 
 
-def test_a_beginning_that_gets_no_listing_says_so(service: PlayedService) -> None:
-    service.errors = [TransientError("no answer", unreachable=True)]
-    with pytest.raises(StreamError, match="can't reach the stream: no answer"):
-        coordinator(service)
-
-
 def test_due_in_tells_when_the_next_call_is_due(service: PlayedService) -> None:
     made = coordinator(service)
     begun(made)
@@ -107,51 +96,6 @@ def test_due_in_tells_when_the_next_call_is_due(service: PlayedService) -> None:
     end(made, "a")
     assert made.due_in({Call.LISTING}) == 0.0
     assert made.due_in({Call.LISTING, Call.CHILDREN}) == math.inf, "only an answer brings one"
-
-
-def test_a_listing_that_is_taken_late_tells_of_the_time_when_it_was_asked_for(
-    service: PlayedService,
-) -> None:
-    """Else a child that came in between counts as listed: a bounded read ends too soon."""
-    made = coordinator(service)
-    begun(made)
-    service.clock.sleep(60)
-    end(made, "a")
-    service.shards["a"] = Shard("a", None, "1", "5")
-    service.errors = [NoAnswerYetError("later")]
-    assert made.refresh(service) == {Call.LISTING}
-    service.clock.sleep(30)  # a slow handler
-    made.refresh(service)
-    assert not made.confirm_exhausted()
-    service.clock.sleep(made.due_in())
-    made.refresh(service)
-    assert made.confirm_exhausted()
-
-
-def test_a_child_that_shows_late_need_not_wait_for_the_end_of_other_shards_history(
-    service: PlayedService,
-) -> None:
-    service.add("other")
-    service.add("its child", "other")
-    made = coordinator(service)
-    begun(made)
-    pass_time(made, service, 30)
-    service.shards["a"] = Shard("a", None, "1", "5")
-    end(made, "a")
-    pass_time(made, service, 8)
-    service.add("late", "a")
-    pass_time(made, service, 6)
-    assert begun(made) == ["late"]
-
-
-def test_troubles_of_a_listing_pass_and_wait_longer_each_time(
-    service: PlayedService, caplog: pytest.LogCaptureFixture
-) -> None:
-    made = coordinator(service)
-    service.errors = [TransientError("throttled")] * 8
-    pass_time(made, service, 60)
-    assert not service.errors
-    assert caplog.messages == ["Can't list shards, trying again: throttled"] * 3  # 2, 4, 8
 
 
 def test_what_only_the_user_can_mend_is_raised(service: PlayedService) -> None:
@@ -194,18 +138,6 @@ def test_the_children_of_a_finished_shard_begin_at_once(service: PlayedService) 
     assert service.listings == 1
 
 
-def test_children_that_are_listed_already_take_no_call(
-    service: PlayedService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service.add("b", "a")
-    made = coordinator(service)
-    begun(made)
-    monkeypatch.setattr(service, "list_children", None)
-    end(made, "a")
-    made.refresh(service)
-    assert begun(made) == ["b"]
-
-
 def test_what_was_closed_at_the_beginning_takes_no_call_each_and_no_wait_of_its_own(
     service: PlayedService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,22 +172,6 @@ def test_a_late_child_is_looked_for_quickly_and_then_seldom(service: PlayedServi
     assert begun(made) == ["b"]
 
 
-def test_a_refused_call_for_children_is_made_up_by_the_listing(
-    service: PlayedService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = coordinator(service)
-    begun(made)
-    service.add("b", "a")
-
-    def refuse(arn: str, shard_id: str) -> list[Shard]:
-        raise CredentialsError("expired")
-
-    monkeypatch.setattr(service, "list_children", refuse)
-    end(made, "a")
-    pass_time(made, service, 1)
-    assert begun(made) == ["b"]
-
-
 # Ends
 
 
@@ -269,20 +185,6 @@ def test_what_was_read_up_to_its_end_is_settled(service: PlayedService) -> None:
     assert not made.confirm_exhausted(), "the shard may have been closed since the last listing"
     pass_time(made, service, 0.1)
     assert made.confirm_exhausted()
-
-
-def test_a_shard_left_as_an_open_one_that_is_closed_is_begun_again(service: PlayedService) -> None:
-    made = coordinator(service)
-    begun(made)
-    pass_time(made, service, 5.1)
-    service.add("b", "a")
-    assert made.on_message(made.lineage.shards["a"], ReaderEnded(False)) is ShardEnd.LEFT_OPEN
-    assert not made.confirm_exhausted()
-    pass_time(made, service, 0.1)
-    assert begun(made) == ["a"]
-    end(made, "a")
-    made.refresh(service)
-    assert begun(made) == ["b"]
 
 
 def test_the_end_of_a_shard_left_open_in_use_is_read_by_who_holds_it(
@@ -301,20 +203,6 @@ def test_the_end_of_a_shard_left_open_in_use_is_read_by_who_holds_it(
     end(made, "a")
     made.refresh(service)
     assert begun(made) == ["b"]
-
-
-def test_a_shard_left_as_open_is_read_again_where_listings_may_not_show_its_end_yet(
-    service: PlayedService,
-) -> None:
-    made = coordinator(service)
-    begun(made)
-    shard = made.lineage.shards["a"]
-    pass_time(made, service, 4)
-    assert made.on_message(shard, ReaderEnded(False)) == ReadAgain(1.0)
-    service.add("b", "a")
-    pass_time(made, service, 2)
-    assert made.is_closed("a")
-    assert made.on_message(shard, ReaderEnded(False)) == ReadAgain(1.0)
 
 
 def test_a_closed_shard_is_read_once_up_to_the_end_where_many_later_records_follow(
@@ -363,37 +251,6 @@ def test_a_finished_shard_that_listings_show_as_open_is_read_on(
     assert service.clock.monotonic() - end_at < 60
 
 
-def test_a_resumed_shard_that_is_stored_as_finished_and_open_is_read_on(
-    service: PlayedService,
-) -> None:
-    finished = TrackedShard("a", None, AfterSequence("7"), ShardStatus.FINISHED)
-    made = coordinator(service, resumed=[finished])
-    waited = 0
-    while not made.confirm_exhausted() and not begun(made):  # a run up to now
-        pass_time(made, service, 1)
-        waited += 1
-    assert finished.status is ShardStatus.RUNNING and waited < 12
-    made.finish(finished)
-    while not made.confirm_exhausted():
-        pass_time(made, service, 1)
-        waited += 1
-    assert begun(made) == [] and waited < 24, "no end without end"
-
-
-def test_a_finished_shard_that_has_a_child_or_has_closed_is_not_read_again(
-    service: PlayedService,
-) -> None:
-    service.add("b")
-    made = coordinator(service)
-    assert begun(made) == ["a", "b"]
-    end(made, "a")
-    end(made, "b")
-    service.add("c", "a")
-    service.shards["b"] = Shard("b", None, "1", "9")
-    pass_time(made, service, 30)
-    assert begun(made) == ["c"]
-
-
 def test_an_enabled_stream_without_an_open_shard_is_noted(service: PlayedService) -> None:
     made = coordinator(service)
     begun(made)
@@ -403,26 +260,6 @@ def test_an_enabled_stream_without_an_open_shard_is_noted(service: PlayedService
     service.status = "DISABLED"
     pass_time(made, service, 6)
     assert made.none_open_since == math.inf
-
-
-def test_that_a_shard_is_left_is_said(
-    service: PlayedService, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("DEBUG", "watcher")
-    made = coordinator(service)
-    begun(made)
-    pass_time(made, service, 5.1)
-    made.log_left_open()
-    made.on_message(made.lineage.shards["a"], ReaderEnded(False, reason="27 empty pages in a row"))
-    made.log_left_open()
-    made.log_left_open(NOON)
-    said = [each.message for each in caplog.records if each.levelno >= logging.INFO]
-    noon = NOON.astimezone()
-    assert said == [
-        f"1 shard of orders is open; read up to now ({noon:%H:%M:%S})",
-        f"1 shard of orders is open; read up to {noon:%Y-%m-%d %H:%M:%S}",
-    ]
-    assert "Left open: a: 27 empty pages in a row" in caplog.text
 
 
 def test_a_remark_on_a_shard_is_made_once(
@@ -450,21 +287,7 @@ def test_a_shard_listed_as_open_and_not_to_be_read_is_read_again(
     )
 
 
-def test_of_a_stream_that_is_gone_a_shards_end_is_the_end(service: PlayedService) -> None:
-    made = coordinator(service)
-    begun(made)
-    made.is_gone = True
-    assert end(made, "a", gone=True) is ShardEnd.CLOSED
-
-
-# CheckpointStorage
-
-
-def test_latest_is_the_moment_of_the_first_iterator(service: PlayedService) -> None:
-    made = coordinator(service, Latest())
-    (shard,) = made.take_ready()
-    made.on_message(shard, IteratorGranted(NOON + timedelta(seconds=3)))
-    assert shard.position == AtTime(NOON + timedelta(seconds=3))
+# Clocks
 
 
 @pytest.mark.parametrize(("minutes", "believed"), [(-10, -10), (10, 0), (60, 60)])
@@ -499,4 +322,26 @@ def test_a_time_without_listings_does_not_count_for_a_hidden_parent(service: Pla
     assert begun(made) == ["b"]
 
 
-# For those who ask only once
+@pytest.mark.parametrize(("age", "found"), [(61, True), (50, False)])
+@pytest.mark.parametrize("ahead", ["neither", "theirs", "ours"])
+def test_the_parent_of_a_child_that_is_old_by_both_clocks_is_gone_if_it_is_not_listed(
+    clock: HandClock, age: int, found: bool, ahead: str
+) -> None:
+    service = PlayedService(HandClock())
+    child = f"shardId-{int(clock.time() - age) * 1000:020d}-child"
+    service.add(child, "gone")
+    service.clock.slept = 3600.0 * (ahead == "theirs")
+    clock.slept = 3600.0 * (ahead == "ours")
+    assert begun(coordinator(service, clock=clock)) == [child] * found
+
+
+@pytest.mark.parametrize(("seconds", "found"), [(60, []), (66, ["child"])])
+def test_a_parent_that_is_never_listed_is_gone_after_a_minute(
+    service: PlayedService, caplog: pytest.LogCaptureFixture, seconds: float, found: list[str]
+) -> None:
+    service.add("child", "hidden")
+    made = coordinator(service)
+    assert begun(made) == ["a"]
+    pass_time(made, service, seconds)
+    assert begun(made) == found
+    assert ("no listing shows it: it counts as gone" in caplog.text) == bool(found)

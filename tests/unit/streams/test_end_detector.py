@@ -9,7 +9,6 @@ import pytest
 from tests.spark.played import ARN, PlayedStream, number
 from tests.support.hand_clock import HandClock
 from tests.support.times import NOON
-from watcher.errors import DeniedError, TransientError, WatcherError
 from watcher.streams.end_detector import EndDetector
 from watcher.streams.read_rate import PageFetcher
 
@@ -53,20 +52,6 @@ def pages_to_the_end(clock: HandClock, made: EndDetector, shard_id: str) -> int:
 def reads(made: EndDetector, empty_pages: int) -> None:
     for _ in range(empty_pages):
         made.on_page(is_empty=True)
-
-
-def test_it_is_looked_for_once_the_beginning_is_past(
-    clock: HandClock, stream: PlayedStream
-) -> None:
-    made = end(clock)
-    made.probe_latest(-1, stream)
-    reads(made, 35)
-    assert not stream.reads and not made.is_left_open
-    clock.sleep(2)
-    made.probe_latest(int(number(9)), stream)
-    assert stream.reads and not made.is_left_open
-    reads(made, 1)
-    assert made.is_left_open
 
 
 def test_no_number_of_empty_pages_is_an_end_but_a_time_of_them(
@@ -114,19 +99,6 @@ def test_a_new_iterator_has_all_the_empty_pages_before_it_again(
     )
 
 
-def test_a_shard_that_latest_calls_closed_is_left_as_late_as_listings_show_it(
-    clock: HandClock, stream: PlayedStream
-) -> None:
-    made = end(clock)
-    stream.closed.add("a")
-    reads(made, 100)
-    clock.sleep(5)
-    made.probe_latest(int(number(9)), stream)
-    assert stream.reads and not made.is_left_open
-    clock.sleep(0.5)
-    assert made.is_left_open and not made.is_open
-
-
 @pytest.mark.parametrize("minutes", [-10, 0, 10])
 def test_it_is_enough_that_one_clock_goes_on(clock: HandClock, minutes: int) -> None:
     made = end(clock)
@@ -155,14 +127,3 @@ def test_the_latest_of_three_answers_counts(clock: HandClock, stream: PlayedStre
     clock.sleep(1)
     made.probe_latest(int(number(5)), stream)
     assert made.number == int(number(22))
-
-
-@pytest.mark.parametrize("error", [TransientError("500"), DeniedError("no permission")])
-def test_what_goes_wrong_with_it_ends_nothing(
-    clock: HandClock, stream: PlayedStream, error: WatcherError
-) -> None:
-    made = end(clock)
-    clock.sleep(6)
-    stream.read_errors = [error]
-    made.probe_latest(-1, stream)
-    assert made.number is None

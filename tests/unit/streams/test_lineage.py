@@ -44,20 +44,9 @@ def finish(lineage: Lineage, *names: int) -> None:
         lineage.shards[str(name)].status = ShardStatus.FINISHED
 
 
-def positions(lineage: Lineage) -> dict[int, Position]:
-    return {int(shard.id): shard.position for shard in lineage.shards.values()}
-
-
 def test_latest_begins_with_the_shards_that_have_no_child() -> None:
     lineage = watched({0: [1], 1: [2, 3], 4: []}, Latest())
     assert ready(lineage) == [2, 3, 4]
-
-
-def test_a_parent_that_no_listing_shows_has_to_be_asked_for() -> None:
-    lineage = Lineage(TrimHorizon())
-    lineage.update([Shard("1", parent="0")])
-    (unlisted,) = lineage.ready()
-    assert unlisted.id == "0" and not unlisted.expected
 
 
 def test_at_latest_an_unlisted_parent_is_past() -> None:
@@ -77,16 +66,6 @@ def test_at_latest_what_looks_closed_is_past_though_no_child_of_it_is_listed_yet
     assert lineage.shards["3"].position == TrimHorizon()
 
 
-def test_a_finished_shard_is_forgotten_once_it_left_the_listing_and_its_child_began() -> None:
-    lineage = watched({0: [1]})
-    finish(lineage, 0)
-    lineage.forget([Shard("1", "0")])
-    assert "0" in lineage.shards
-    lineage.shards["1"].status = ShardStatus.RUNNING
-    lineage.forget([Shard("1", "0")])
-    assert "0" not in lineage.shards
-
-
 def test_a_finished_shard_whose_process_still_runs_is_kept() -> None:
     lineage = watched({0: [1]})
     finish(lineage, 0, 1)
@@ -103,12 +82,6 @@ def test_a_days_rotations_leave_no_more_than_the_listing() -> None:
         lineage.shards[str(name)].status = ShardStatus.RUNNING
         lineage.forget([Shard(str(name), str(name - 1))])
         assert len(lineage.shards) <= 2
-
-
-def test_an_empty_token_is_followed_from_the_horizon() -> None:
-    lineage = Lineage(Latest(), [])
-    lineage.update(drawn({0: []}))
-    assert positions(lineage) == {0: TrimHorizon()}
 
 
 class Service:

@@ -82,15 +82,6 @@ def test_a_missing_child_is_sought_ever_later_for_five_seconds(
     assert seconds_until_due(listing, clock) > 1
 
 
-def test_a_child_that_is_listed_is_not_sought(listing: ListingSchedule, clock: HandClock) -> None:
-    lineage = Lineage(TrimHorizon())
-    listing.on_finished("b", closed_at=clock.monotonic(), is_alone=True, may_have_more=True)
-    lineage.update([Shard("b"), Shard("d", "b")])
-    listing.on_listing(1, asked_at=clock.monotonic())
-    listing.want_children(lineage)
-    assert seconds_until_due(listing, clock) == 5.25
-
-
 def test_a_sibling_of_a_young_shard_may_not_be_listed_yet() -> None:
     name = f"shardId-{int(NOON.timestamp() * 1000):020d}-0"
     assert is_young(name, NOON + timedelta(seconds=4))

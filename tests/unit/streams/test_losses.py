@@ -67,14 +67,6 @@ def test_what_was_gone_as_the_reading_began_is_no_loss(clock: HandClock) -> None
     assert len(losses.lines) == 1
 
 
-def test_what_was_there_before_the_machine_slept_is_one(clock: HandClock) -> None:
-    """Its monotonic clock has not seen it: by that, the reading has just begun."""
-    losses, shard = begun(clock), TrackedShard("a", None, TrimHorizon())
-    losses.report_if_stale("last listing", NOON, NOON + timedelta(hours=25))
-    losses.on_loss(shard, LOSS)
-    assert len(losses.lines) == 2
-
-
 def test_what_leaves_while_the_machine_sleeps_in_its_first_minute_is_one(clock: HandClock) -> None:
     losses = begun(clock)
     clock.sleep(10)

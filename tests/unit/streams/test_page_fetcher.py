@@ -66,20 +66,6 @@ class Noted:
         return partial(lambda body: body, self.get_records(iterator) + b" ahead")
 
 
-def test_what_came_ahead_is_left_where_something_else_is_to_be_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(read_rate, "FULL_BYTES", 10)
-    service: Any = Noted()
-    made = PageFetcher(HandClock())
-    made.prefetch(b'{"NextShardIterator":"two","Records":[]}', service)
-    assert made.fetch("other", service) == b"other"
-    assert made.fetch("two", service) == b"two"
-    made.prefetch(b'{"NextShardIterator":"three","Records":[]}', service)
-    assert made.fetch("three", service) == b"three ahead"
-    assert made.fetch("three", service) == b"three"
-
-
 def test_an_empty_answer_that_came_ahead_long_ago_is_no_word_of_now(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.support.hand_clock import HandClock
 from tests.support.play import ARN
 from watcher.errors import CredentialsError, DeniedError, StreamError, UnexpectedAnswerError
-from watcher.streams.messages import ErrorKind, Notice, ReadFailed
+from watcher.streams.messages import ErrorKind, ReadFailed
 from watcher.streams.persistent_errors import PersistentErrors, StreamRetry
 
 
@@ -22,11 +22,6 @@ def odd(failures: int = 1) -> ReadFailed:
 @pytest.fixture
 def clock() -> HandClock:
     return HandClock()
-
-
-def test_no_permission_at_the_beginning_is_the_end(clock: HandClock) -> None:
-    with pytest.raises(DeniedError, match="no permission"):
-        PersistentErrors(clock).on_error("a", denied())
 
 
 def test_no_permission_later_is_the_end_after_a_minute_of_it(clock: HandClock) -> None:
@@ -85,21 +80,6 @@ def test_odd_answers_in_a_row_are_the_end_only_where_nothing_has_worked(clock: H
     for failures in range(1, 100):
         persistent_errors.on_error("a", odd(failures))
         clock.sleep(10)
-
-
-def test_passing_trouble_is_never_the_end(clock: HandClock) -> None:
-    persistent_errors = PersistentErrors(clock)
-    for failures in range(1, 100):
-        persistent_errors.on_error("a", ReadFailed("500", failures))
-        clock.sleep(10)
-
-
-def test_a_shards_own_trouble_is_said_of_it(clock: HandClock) -> None:
-    persistent_errors = PersistentErrors(clock)
-    for kind in set(ErrorKind) - {ErrorKind.CREDENTIALS}:
-        for shard in "aba":
-            assert persistent_errors.subject(shard, ReadFailed("no", 4, kind)) == f"Shard {shard}"
-    assert persistent_errors.subject("a", Notice("odd")) == "Shard a"
 
 
 def test_refused_credentials_are_said_of_all_shards_at_once_and_again_the_next_time(

@@ -101,15 +101,3 @@ def test_a_limit_that_nobody_sees_for_minutes_is_forgotten() -> None:
     reader.rate.on_throttled()
     reader.read_for(400)
     assert reader.rate.delay() == 0.0
-
-
-def test_a_shard_that_refuses_every_read_is_asked_ever_less_often() -> None:
-    rate = AdaptiveRateLimit(HandClock())
-    pauses = []
-    for _ in range(8):
-        rate.on_read()
-        rate.on_throttled()
-        pauses.append(rate.delay())
-    assert pauses == sorted(pauses)
-    assert 0.2 <= pauses[0] < 1
-    assert pauses[-1] == 10.0

@@ -3,33 +3,30 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from watcher.aws.model import AtTime, Latest, TrimHorizon
+from watcher.aws.model import AtTime, Latest, Position, TrimHorizon
 from watcher.errors import UsageError
 from watcher.streams.start_times import at_time, parse_start, parse_time
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, 700_000, UTC)
 
 
-@pytest.mark.parametrize("text", ["latest", "LATEST", " latest "])
-def test_latest_by_its_name(text: str) -> None:
-    assert parse_start(text, NOW) == Latest()
-
-
-@pytest.mark.parametrize("text", ["trim-horizon", "trim_horizon", "TRIM_HORIZON"])
-def test_trim_horizon_as_the_aws_cli_and_boto3_spell_it(text: str) -> None:
-    assert parse_start(text, NOW) == TrimHorizon()
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        *((text, Latest()) for text in ("latest", "LATEST", " latest ")),
+        *((text, TrimHorizon()) for text in ("trim-horizon", "trim_horizon", "TRIM_HORIZON")),
+    ],
+)
+def test_names_as_the_aws_cli_and_boto3_spell_them(text: str, position: Position) -> None:
+    assert parse_start(text, NOW) == position
 
 
 @pytest.mark.parametrize(
     ("text", "age"),
     [
         ("90s", timedelta(seconds=90)),
-        ("15m", timedelta(minutes=15)),
-        ("2h", timedelta(hours=2)),
         ("1.5h", timedelta(minutes=90)),
-        ("1d", timedelta(days=1)),
         ("500ms", timedelta(milliseconds=500)),
-        ("30000ms", timedelta(seconds=30)),
         (" 2h30m ", timedelta(minutes=150)),
         ("1d2h5m", timedelta(hours=26, minutes=5)),
     ],
@@ -105,17 +102,9 @@ def test_anything_else_is_refused_with_the_forms_there_are(text: str) -> None:
     [
         *(("2026-11-21T08:00:30Z", 30), ("2026-11-21 08:00:30+00:00", 30)),
         *(("2026-11-21T08:00:30,5Z", 30), ("2026-11-21 09:00+01:00", 0)),
-        *(
-            ("2026-11-21T080030Z", 30),
-            ("20261121T0800Z", 0),
-            ("2026-11-21T08:00:30.123456789Z", 30),
-        ),
-        *(
-            ("1795248000", 0),
-            ("1795248030250", 30),
-            ("1795248030250999", 30),
-            ("2026-11-21T08:00:30.123456789Z", 30),
-        ),
+        *(("2026-11-21T080030Z", 30), ("20261121T0800Z", 0)),
+        *(("1795248000", 0), ("1795248030250", 30), ("1795248030250999", 30)),
+        ("2026-11-21T08:00:30.123456789Z", 30),
     ],
 )
 def test_forms_with_one_meaning_are_read(text: str, seconds: int) -> None:
