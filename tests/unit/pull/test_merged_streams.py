@@ -67,26 +67,27 @@ def test_one_that_hangs_keeps_no_other_and_begins_where_all_did(held: _Hanging) 
     assert made.errors == {}
 
 
-@pytest.mark.parametrize(
-    ("ahead", "slow", "slept"),
-    [
-        pytest.param(240.0, 0.0, 0.0, id="our clock is ahead"),
-        pytest.param(0.0, 20.0, 0.0, id="the other stream is listed slowly"),
-        pytest.param(0.0, 0.0, 3600.0, id="the machine has slept since"),
-    ],
-)
-def test_latest_is_when_all_began_by_the_services_clock(
-    held: _Hanging, ahead: float, slow: float, slept: float
-) -> None:
-    clock = held.clock if slept else HandClock()
+def test_latest_is_when_all_began_not_when_one_is_given_up(held: _Hanging) -> None:
+    clock = HandClock()
 
     class _Slow(Shards):
         def list_shards(self, arn: str) -> Listing:
-            clock.sleep(slow)
+            clock.sleep(20)
             return super().list_shards(arn)
 
-    clock.sleep(ahead)
     services = {ARN: held, USERS: _Slow(HandClock(), 1)}
+    made = readers(services, clock)
+    made.start(dict.fromkeys(services, Latest()))
+    assert made.starts[ARN] == AtTime(NOON - CLOCKS_APART)
+
+
+@pytest.mark.parametrize(("ahead", "slept"), [(240.0, 0.0), (0.0, 3600.0)])
+def test_latest_is_by_the_services_clock_though_ours_is_ahead_or_the_machine_has_slept_since(
+    held: _Hanging, ahead: float, slept: float
+) -> None:
+    clock = HandClock() if ahead else held.clock
+    clock.sleep(ahead)
+    services = {ARN: held, USERS: Shards(HandClock(), 1)}
     made = readers(services, clock)
     made.start(dict.fromkeys(services, Latest()))
     clock.slept = slept
