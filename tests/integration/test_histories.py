@@ -14,32 +14,24 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.spark.played import ARN, EXPIRED, PlayedStream
+from tests.spark.played import EXPIRED, PlayedStream
 from tests.support.engines import (
     ENGINES,
     UP_TO_NOW,
     Outcome,
     Timeline,
-    pull,
-    pull_all,
     retained,
     spark_batch,
-    spark_stream,
-    watch,
 )
-from tests.support.pulled import Pulled
-from watcher.aws.model import Listing, Shard
 from watcher.errors import (
     CredentialsError,
     DataLossError,
     DeniedError,
     ExpiredIteratorError,
-    NoAnswerYetError,
     StreamError,
     TransientError,
     UnexpectedAnswerError,
 )
-from watcher.records.filters import record_filter
 
 Engine = Callable[[PlayedStream, Timeline, float], Outcome]
 
@@ -63,12 +55,6 @@ class History:
 def a_split(stream: PlayedStream, clock: Timeline) -> None:
     clock.at(2, lambda: stream.write("b", range(10, 20), parent="a"))
     clock.at(2, lambda: stream.write("c", range(20, 30), parent="a"))
-
-
-def three_rotations(stream: PlayedStream, clock: Timeline) -> None:
-    clock.at(2, lambda: stream.write("b", range(10, 20), parent="a"))
-    clock.at(2.1, lambda: stream.write("c", range(20, 30), parent="b"))
-    clock.at(9, lambda: stream.write("d", range(30, 40), parent="c"))
 
 
 def a_listing_that_lags(stream: PlayedStream, clock: Timeline) -> None:
@@ -108,19 +94,6 @@ def odd_answers(stream: PlayedStream, clock: Timeline) -> None:
     a_split(stream, clock)
 
 
-def a_denial_that_passes(stream: PlayedStream, clock: Timeline) -> None:
-    """A policy is changed, and not everywhere at once."""
-
-    def deny() -> None:
-        stream.read_errors.extend([DeniedError("no permission")] * 4)
-        stream.listing_errors.extend([DeniedError("no permission")] * 4)
-
-    clock.at(1, deny)
-    clock.at(25, stream.listing_errors.clear)
-    clock.at(25, stream.read_errors.clear)  # as a batch begins, they would be its end
-    a_split(stream, clock)
-
-
 def a_hidden_parent(stream: PlayedStream, clock: Timeline) -> None:
     """Its child is listed first, and has to wait for it."""
     stream.write("b", range(10, 20), parent="a")
@@ -143,15 +116,6 @@ def a_trim(stream: PlayedStream, clock: Timeline) -> None:
     clock.at(70, fail)
 
 
-def a_refusal_while_it_is_read(stream: PlayedStream, clock: Timeline) -> None:
-    """As above, and also as a batch begins."""
-    clock.at(30, lambda: stream.refused.add("a"))
-    clock.at(33, stream.refused.clear)
-    clock.at(34, lambda: stream.write("a", range(10, 20)))
-    clock.at(59.5, lambda: stream.refused.add("a"))
-    clock.at(63, stream.refused.clear)
-
-
 def a_listed_parent_that_is_gone(stream: PlayedStream, clock: Timeline) -> None:
     """DynamoDB Local lists shards that are out of retention for ever."""
     stream.records_of = {"old": [], **stream.records_of}
@@ -160,23 +124,10 @@ def a_listed_parent_that_is_gone(stream: PlayedStream, clock: Timeline) -> None:
     stream.refused.add("old")
 
 
-def a_trim_before_the_beginning(stream: PlayedStream, clock: Timeline) -> None:
-    """What was gone already is no loss."""
-    stream.records_of["a"] = list(range(-5, 10))
-    stream.trimmed = -1
-
-
 def a_stream_that_is_disabled(stream: PlayedStream, clock: Timeline) -> None:
     """All shards are closed, and have no children; what is there is still to be read."""
     clock.at(2, lambda: stream.write("a", range(10, 20)))
     clock.at(2, lambda: stream.closed.add("a"))
-
-
-def a_shard_that_is_refused_for_a_while(stream: PlayedStream, clock: Timeline) -> None:
-    """The service lists it as open, and answers that there is no such shard."""
-    clock.at(2, lambda: stream.refused.add("a"))
-    clock.at(6, stream.refused.clear)
-    clock.at(7, lambda: stream.write("a", range(10, 20)))
 
 
 def an_iterator_that_goes_back(stream: PlayedStream, clock: Timeline) -> None:
@@ -218,24 +169,18 @@ def a_closed_shard_of_empty_pages(stream: PlayedStream, clock: Timeline) -> None
 
 
 HISTORIES = [
-    History("nothing happens", lambda stream, clock: None, 10),
     History("a split", a_split, 30),
     History("an iterator that goes back", an_iterator_that_goes_back, 30),
     History("a closed shard of empty pages", a_closed_shard_of_empty_pages, 30),
-    History("three rotations", three_rotations, 40),
     History("a listing that lags", a_listing_that_lags, 30),
     History("an expired token", an_expired_token, 20),
     History("troubles", troubles, 30),
     History("odd answers", odd_answers, 30),
-    History("a denial that passes", a_denial_that_passes, 30),
     History("a hidden parent", a_hidden_parent, 20),
     History("a gone parent", a_gone_parent, 10, seconds=70),
     History("a trim", a_trim, 30, gone=tuple(range(10, 20)), seconds=120),
-    History("a trim before the beginning", a_trim_before_the_beginning, 10),
-    History("a refusal while it is read", a_refusal_while_it_is_read, 20, seconds=60),
     History("a listed parent that is gone", a_listed_parent_that_is_gone, 10),
     History("a stream that is disabled", a_stream_that_is_disabled, 20),
-    History("a shard refused for a while", a_shard_that_is_refused_for_a_while, 20),
 ]
 
 
@@ -270,31 +215,6 @@ def test_every_engine_makes_the_same_of_a_history(history: History, engine: Engi
             assert not own or max(positions, default=-1) < outcome.numbers.index(own[0])
 
 
-@pytest.mark.parametrize("share", [3, 100])
-@pytest.mark.parametrize("history", HISTORIES, ids=str)
-def test_next_leaves_out_of_pages_what_it_would_one_by_one(history: History, share: int) -> None:
-    numbers = [str(number) for number in range(0, 40, share)] if share < 40 else ["none"]
-    test = record_filter([{"dynamodb": {"NewImage": {"n": {"N": numbers}}}}])
-    assert test is not None
-    outcomes, tokens, counts = [], [], []
-    for by_pages in (True, False):
-        clock = Timeline()
-        stream = PlayedStream(clock)
-        stream.write("a", range(10))
-        history.happens(stream, clock)
-        pulled = Pulled(
-            stream, ARN, "trim_horizon", record_filter=test if by_pages else None, clock=clock
-        )
-        outcomes.append(pull_all(pulled, clock, history.seconds, test))
-        tokens.append({each["shard_id"]: each for each in pulled.token["shards"]})
-        counts.append(len(outcomes[-1].numbers) + pulled.filtered)
-    assert outcomes[0] == outcomes[1]
-    assert [each.get("sequence_number") for each in tokens[0].values()] == [
-        each.get("sequence_number") for each in tokens[1].values()
-    ]
-    assert counts[0] == history.records - len(history.gone)
-
-
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
 @pytest.mark.parametrize("after", [0, 2])
 def test_every_engine_ends_where_reads_are_denied(engine: Engine, after: float) -> None:
@@ -312,66 +232,6 @@ def test_every_engine_ends_where_reads_are_denied(engine: Engine, after: float) 
         engine(stream, clock, 0.0 if engine in (spark_batch, retained) else 200.0)
     at_once = 8 if engine is spark_batch else 2  # its plan waits for listings that lag
     assert 60 < clock.passed < 80 if after else clock.passed < at_once
-
-
-@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
-def test_every_engine_ends_soon_where_each_answer_is_odd_from_the_beginning(engine: Engine) -> None:
-    clock = Timeline()
-    stream = PlayedStream(clock)
-    stream.write("a", range(10))
-    stream.read_errors += [UnexpectedAnswerError("HTTP 204 with nothing")] * 1000
-    with pytest.raises(StreamError, match="HTTP 204 with nothing"):
-        engine(stream, clock, 0.0 if engine in (spark_batch, retained) else 200.0)
-    assert clock.passed < (
-        8 if engine is spark_batch else 3
-    )  # its plan waits for listings that lag
-
-
-@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
-def test_every_engine_says_at_once_that_an_answer_does_not_end(
-    engine: Engine, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It has been waited for for half a minute by then."""
-    clock = Timeline()
-    stream = PlayedStream(clock)
-    stream.write("a", range(10))
-    clock.at(
-        2.9, lambda: stream.read_errors.append(TransientError("no whole answer", overdue=True))
-    )
-    assert engine(stream, clock, 3.0 if engine is spark_batch else 8.0).numbers == list(range(10))
-    said = [message for message in caplog.messages if "no whole answer" in message]
-    assert len(said) == 1 and "in a row" not in said[0]
-
-
-class Unanswered(PlayedStream):
-    """Its listings, children and probes are asked for in vain, from some moment on."""
-
-    hangs = False
-
-    def list_shards(self, arn: str) -> Listing:
-        if self.hangs:
-            raise NoAnswerYetError("not yet")
-        return super().list_shards(arn)
-
-    def list_children(self, arn: str, shard_id: str) -> list[Shard]:
-        if self.hangs:
-            raise NoAnswerYetError("not yet")
-        return super().list_children(arn, shard_id)
-
-
-@pytest.mark.parametrize("engine", [watch, pull, spark_stream], ids=lambda each: each.__name__)
-def test_every_engine_reads_on_while_listings_are_not_answered(engine: Engine) -> None:
-    """A shard that has closed meanwhile holds up no other."""
-    clock = Timeline()
-    stream = Unanswered(clock)
-    stream.write("z", range(5))
-    stream.write("a", range(5, 10))
-    clock.at(2, lambda: setattr(stream, "hangs", True))
-    a_split(stream, clock)
-    clock.at(20, lambda: stream.write("z", range(30, 40)))
-    assert sorted(engine(stream, clock, 22.0).numbers) == [*range(10), *range(30, 40)]
-    stream.hangs = False
-    assert sorted(engine(stream, clock, 60.0).numbers) == list(range(40)), "a new reading"
 
 
 # What ends up to now
@@ -392,19 +252,6 @@ def test_up_to_now_has_a_child_that_no_listing_shows_as_the_reading_begins(
     clock.at(4, stream.hidden.clear)
     clock.at(4, stream.looks_open.clear)
     assert engine(stream, clock).numbers == list(range(30))
-
-
-@pytest.mark.parametrize("engine", UP_TO_NOW, ids=lambda engine: engine.__name__)
-def test_up_to_now_of_an_idle_stream_ends_as_soon_as_that_is_proven(
-    engine: Callable[[PlayedStream, Timeline], Outcome],
-) -> None:
-    """Two seconds for what was written last: of each shard, where a batch reads one by one."""
-    clock = Timeline()
-    stream = PlayedStream(clock)
-    for shard_id in "abc":
-        stream.write(shard_id, ())
-    assert engine(stream, clock).numbers == []
-    assert clock.passed < (7 if engine is spark_batch else 3.2)
 
 
 @pytest.mark.parametrize("pages", [11, 30])

@@ -80,7 +80,7 @@ def test_the_next_one_takes_over_from_one_that_is_stopped_and_from_one_that_is_k
                 assert fourth.end() == 0, "its turn had not come"
 
             os.kill(first.process.pid, signal.SIGSTOP)
-            second.wait_for_lines(1)  # how soon: the simulation and the soak
+            second.wait_for_lines(1)  # how soon: the simulation
             second.wait_for_lines(50)
             wait_for(second, "/readyz", 200)
             by_first = len(first.out)

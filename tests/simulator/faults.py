@@ -27,7 +27,6 @@ class Faults:
     short_page_rate: float = 0.0  # a random number of them
     back_rate: float = 0.0  # an iterator that goes back: records that came before come again
     shuffled_rate: float = 0.0  # a page's records in any order
-    open_empty: int = 0  # so many reads of an open shard bring nothing before its records do
     closed_empty: int = 0  # so many reads of a closed shard bring nothing before its records do
     max_records: int = 1000
     last_page_empty: bool = False  # a closed shard ends with an empty page, not with its records
@@ -57,7 +56,6 @@ class Faults:
     auth_error: str = ""  # every call answers this: AccessDeniedException, ExpiredTokenException…
     auth_operations: tuple[str, ...] = ()  # … or only these calls
     expired_access_keys: tuple[str, ...] = ()  # calls signed with these: ExpiredTokenException
-    cut_off_access_keys: tuple[str, ...] = ()  # calls signed with these: reset, as by a partition
     shard_reads_per_second: float = 0.0
 
     def __post_init__(self) -> None:

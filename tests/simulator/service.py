@@ -129,8 +129,7 @@ class Service:
         try:
             if operation == "GetRecords":
                 self.reads[self._shard_asked(parameters) or ""] += 1
-            is_cut_off = access_key in self.faults.cut_off_access_keys
-            trouble = "reset" if is_cut_off else self._trouble(operation, parameters)
+            trouble = self._trouble(operation, parameters)
             if trouble in ("hang", "reset"):
                 reply = Reply(0, b"", trouble)
             elif trouble == "unavailable":
@@ -336,9 +335,8 @@ class Service:
     def _get_records(self, parameters: Parameters) -> bytes:
         limit = min(_limit(parameters, 1000), self.faults.max_records)
         stream, shard, index = self._use_iterator(parameters)
-        empty = self.faults.open_empty if shard.closed is None else self.faults.closed_empty
-        ahead = index < len(shard.numbers)
-        if ahead and self._emptied[shard.id] < empty:
+        is_ahead = shard.closed is not None and index < len(shard.numbers)
+        if is_ahead and self._emptied[shard.id] < self.faults.closed_empty:
             self._emptied[shard.id] += 1
             return self._empty_page(parameters)
         rng, short = self.world.rng, self.faults.short_page_rate

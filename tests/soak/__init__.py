@@ -1,1 +1,1 @@
-"""The soak: the real program for hours, through rotations, faults, kills and takeovers."""
+"""The soak: the real program for hours, through rotations, faults and kills."""

@@ -1,10 +1,9 @@
-"""`scripts/soak --hours 8`: hours of rotations, faults, kills and takeovers, then the verdict."""
+"""`scripts/soak --hours 8`: hours of rotations, faults and kills, then the verdict."""
 
 from __future__ import annotations
 
 import argparse
 import random
-import statistics
 import sys
 from pathlib import Path
 
@@ -21,30 +20,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="default by chance")
     options = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
-
-    def say(text: str) -> None:
-        print(text, flush=True)
-
-    say(f"seed {seed}, {options.hours:g} h; files in {FOLDER}")
-    seconds = options.hours * 3600
-    outcome = Soak(seconds, options.rate, seed, FOLDER.resolve(), say).run()
+    print(f"seed {seed}, {options.hours:g} h; files in {FOLDER}", flush=True)
+    outcome = Soak(options.hours * 3600, options.rate, seed, FOLDER.resolve()).run()
     report(outcome)
     return 0 if outcome.is_good else 1
 
 
 def report(outcome: Outcome) -> None:
     """What was done, and what came of it."""
-    print(f"\n{'done':36} {'times':>8}")
-    for what, count in sorted(outcome.done.items(), key=lambda pair: -pair[1]):
-        print(f"{what:36} {count:8}")
-    for how, takeovers in outcome.takeovers.items():
-        figures = f"median {statistics.median(takeovers):.1f}, at most {max(takeovers):.1f}"
-        print(f"takeover after {how}, s until the first change: {figures}")
-    print(f"\n{'verdict':36} {'changes':>8}\n{'written':36} {outcome.written:8}")
-    for what, count in outcome.faults.items():
-        print(f"{what:36} {count:8}")
-    print(f"{'repeated after a kill, allowed':36} {outcome.allowed:8}")
-    print(f"\n{'of the one that was never ended':36} {'median':>8} {'an hour':>8} {'rise':>8}")
+    for title, counts in (("done", outcome.done), ("verdict, of changes", outcome.faults)):
+        print(f"\n{title:36} {'times':>8}")
+        for what, count in sorted(counts.items(), key=lambda pair: -pair[1]):
+            print(f"{what:36} {count:8}")
+    print(f"{'written':36} {outcome.written:8}")
+    print(f"\n{'what it took':36} {'median':>8} {'an hour':>8} {'rise':>8}")
     for each in outcome.growths:
         bad = "  TOO MUCH" if each.too_much else ""
         figures = f"{each.median:8.1f} {each.an_hour:+8.2f} {each.rise:+8.2f}"

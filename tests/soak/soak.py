@@ -4,29 +4,58 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import random
+import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.simulator import Simulator
-from tests.soak.account import FORBIDDEN
-from tests.soak.disturbances import Disturbances, faults_of
-from tests.soak.program import Watch
+from tests.simulator import Faults, Simulator
 from tests.soak.samples import Growth, Sample, growth, sample
-from tests.soak.watches import Group, Pair, Writer
+from tests.soak.watch import Watch
+from tests.support.eventually import eventually
+from tests.support.processes import children
 
+KEYS = 500
+_SHARDS = 8
 _TICK_SECONDS = 0.1
 _MOST_SAMPLES = 1500
-_MINUTE = 60.0
+_A_WHILE_SECONDS = 4.0
 # From one disturbance to the next, at most; too short a run has one of each in place of chance.
 _PEACE_SECONDS = 12.0
 _SHORT_SECONDS = 120.0
-_AT_LEAST = 3
 _STALL_SECONDS = 60.0
+
+
+def faults_of(rng: random.Random) -> Faults:
+    """The faults of one seed: all at once, some habits of the service by chance."""
+    return Faults(
+        operations=("ListStreams", "DescribeStream", "GetShardIterator", "GetRecords"),
+        throttle_rate=0.03,
+        error_rate=0.02,
+        reset_rate=0.01,
+        truncate_rate=0.002,
+        invalid_json_rate=0.002,
+        empty_page_rate=0.10,
+        short_page_rate=0.10,
+        last_page_empty=rng.random() < 0.3,
+        listing_lag=rng.choice((0.0, 1.0, 2.5)),
+        closing_lag=rng.choice((0.0, 2.5, float("inf"))),
+        lag_jitter=True,
+        children_first=rng.random() < 0.5,
+        child_filter=rng.random() < 0.5,
+        describe_page=rng.choice((10, 100)),
+        at_timestamp=rng.random() < 0.5,
+        iterator_seconds=60.0,
+        granularity=0.0,
+        # A day of AWS's in ten minutes: shards are trimmed and go, positions stay.
+        retention=600.0,
+    )
 
 
 @dataclass
@@ -36,10 +65,7 @@ class Outcome:
     written: int = 0
     faults: dict[str, int] = field(default_factory=dict)
     """What must not be, by what it is; all 0 is good."""
-    allowed: int = 0
-    """Changes that a run delivered again after a kill, as it may."""
-    done: dict[str, int] = field(default_factory=dict)
-    takeovers: dict[str, list[float]] = field(default_factory=dict)
+    done: Counter[str] = field(default_factory=Counter)
     samples: list[Sample] = field(default_factory=list)
     growths: list[Growth] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
@@ -51,111 +77,126 @@ class Outcome:
 
 
 class Soak:
-    """One soak; its logs and samples are left in a folder."""
+    """One soak; its log and its positions are left in a folder."""
 
-    def __init__(
-        self, seconds: float, rate: int, seed: int, folder: Path, say: Callable[[str], object]
-    ) -> None:
+    def __init__(self, seconds: float, rate: int, seed: int, folder: Path) -> None:
         self._seconds = seconds
-        self._rate = rate
+        self._some = max(1, round(rate * _TICK_SECONDS))
         self._rng = random.Random(seed)
         self._folder = folder
-        self._say = say
         self._began = time.monotonic()
+        self._written: Counter[str] = Counter()
+        self._writing = threading.Lock()
         self.outcome = Outcome()
+        self._sim: Simulator
+        self._watch: Watch
 
     def run(self) -> Outcome:
         """The whole of it."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        for left in (*self._folder.glob("*.log"), *self._folder.glob("alone.json*")):
-            left.unlink()
-        with ExitStack() as stack:
-            sim = stack.enter_context(Simulator(shards=4, faults=faults_of(self._rng)))
-            writer = Writer(sim)
-            checkpoint = str(self._folder / "alone.json")
-            alone = Group(sim, self._folder, "alone", checkpoint, writer)
-            stack.callback(alone.clean_up)
-            pair = Pair(sim, self._folder, writer)
-            stack.callback(pair.clean_up)
+        checkpoint = self._folder / "alone.json"
+        checkpoint.unlink(missing_ok=True)
+        words = ["orders", "--print-json", "--from", "trim-horizon", "--poll-max", "0.5"]
+        words += ["--checkpoint", str(checkpoint), "--metrics-port", "0"]
+        with Simulator(shards=4, faults=faults_of(self._rng)) as self._sim:
+            self._watch = Watch(words, self._sim.environment, self._folder / "alone.log")
             try:
-                self._go_through(writer, alone, pair, sim)
+                self._go_through()
             except AssertionError as error:
                 self.outcome.complaints.append(str(error))
-            self._judge(writer, alone, pair)
+            finally:
+                self._watch.clean_up()
+        self._judge()
         return self.outcome
 
-    def _go_through(self, writer: Writer, alone: Group, pair: Pair, sim: Simulator) -> None:
-        watch = alone.start()
-        disturbances = Disturbances(self._rng, sim, watch, pair)
-        self.outcome.done = disturbances.done
+    def _go_through(self) -> None:
         with ExitStack() as beside:
-            some = max(1, round(self._rate * _TICK_SECONDS))
-            beside.enter_context(_again(_TICK_SECONDS, lambda: writer.write(some)))
-            pair.begin()
-            disturbances.split_all()
+            beside.enter_context(_again(_TICK_SECONDS, lambda: self._write(self._some)))
+            eventually(lambda: self._watch.account.last)
+            while len(self._sim.open_shards) < _SHARDS:
+                self._sim.split()
             every = max(1.0, self._seconds / _MOST_SAMPLES)
-            beside.enter_context(_again(every, lambda: self._sample(watch)))
-            beside.enter_context(_again(_MINUTE, lambda: self._tell(alone, pair)))
+            beside.enter_context(_again(every, self._sample))
             with contextlib.suppress(KeyboardInterrupt):  # what has been so far is judged
-                self._disturb(disturbances, watch)
-        self._await_the_rest(alone, pair)
-        pair.end_standby()
-        for each in (watch, pair.active):
-            status = each.end()
-            assert status == 0, f"status {status} at the end"
+                self._disturb()
+        self._await_the_rest()
+        status = self._watch.end()
+        assert status == 0, f"status {status} at the end"
 
-    def _disturb(self, disturbances: Disturbances, watch: Watch) -> None:
-        first = disturbances.each if self._seconds <= _SHORT_SECONDS else []
-        for done, one in enumerate(itertools.chain(first, itertools.repeat(disturbances.one))):
-            if done >= _AT_LEAST and self._hours * 3600 > self._seconds:
-                return
-            time.sleep(self._rng.uniform(0.0, min(_PEACE_SECONDS, self._seconds / 10)))
-            one()
-            assert watch.process.poll() is None, "the one that is never ended has ended"
+    def _write(self, count: int) -> None:
+        """Change the next so many items; every fifth change of one removes it."""
+        with self._writing:
+            first = self._written.total()
+            self._sim.bulk(count, keys=KEYS, remove_every=5, begin=first)
+            self._written.update(f"k{index % KEYS}" for index in range(first, first + count))
 
     @property
     def _hours(self) -> float:
         return (time.monotonic() - self._began) / 3600
 
-    def _sample(self, watch: Watch) -> None:
+    def _sample(self) -> None:
         with contextlib.suppress(OSError):  # it has ended: that is said elsewhere
-            now = sample(watch.process.pid, self._hours)
-            self.outcome.samples.append(now)
+            self.outcome.samples.append(sample(self._watch.process.pid, self._hours))
 
-    def _tell(self, alone: Group, pair: Pair) -> None:
-        if not self.outcome.samples:
-            return
-        now = self.outcome.samples[-1]
-        self._say(
-            f"{now.hours * 60:6.1f} min: {alone.writer.written.total():,} written, "
-            f"{sum(self.outcome.done.values())} disturbances, "
-            f"{sum(_faults(alone, pair).values())} faults; {now.processes:.1f} MB"
-        )
+    # What goes wrong: each has ended when the next begins.
 
-    def _await_the_rest(self, *groups: Group) -> None:
+    def _disturb(self) -> None:
+        often: dict[str, tuple[int, Callable[[], object]]] = {
+            "rotation of a shard": (10, self._sim.rotate),
+            "SIGKILL of a shard process": (6, self._kill_a_worker),
+            "4,000 changes at once": (3, lambda: self._write(4000)),
+            "rotation of all shards": (2, lambda: self._sim.rotate("all")),
+            "SIGSTOP of a shard process": (4, self._stop_a_worker),
+            "no network for a while": (2, lambda: self._faulty(reset_rate=1.0)),
+            "throttled for a while": (2, lambda: self._faulty(throttle_rate=0.9)),
+        }
+        weights = [weight for weight, _ in often.values()]
+        first = often if self._seconds <= _SHORT_SECONDS else {}
+        chosen = (self._rng.choices([*often], weights)[0] for _ in itertools.count())
+        for name in itertools.chain(first, chosen):
+            if self._hours * 3600 > self._seconds and self.outcome.done.keys() >= first.keys():
+                return
+            time.sleep(self._rng.uniform(0.0, min(_PEACE_SECONDS, self._seconds / 10)))
+            often[name][1]()
+            self.outcome.done[name] += 1
+            assert self._watch.process.poll() is None, "the watch has ended"
+
+    def _faulty(self, **faults: float) -> None:
+        with self._sim.faulty(**faults):
+            time.sleep(_A_WHILE_SECONDS)
+
+    def _kill_a_worker(self) -> None:
+        with contextlib.suppress(ProcessLookupError, IndexError):
+            os.kill(self._a_worker(), signal.SIGKILL)
+
+    def _stop_a_worker(self) -> None:
+        with contextlib.suppress(ProcessLookupError, IndexError):
+            worker = self._a_worker()
+            os.kill(worker, signal.SIGSTOP)
+            time.sleep(self._rng.choice((0.1, 0.5, 3.5)))
+            os.kill(worker, signal.SIGCONT)
+
+    def _a_worker(self) -> int:
+        # Not the one that serves the metrics: that is not replaced.
+        return self._rng.choice(children(self._watch.process.pid)[1:])
+
+    # The end
+
+    def _await_the_rest(self) -> None:
         """Wait as long as there is progress."""
         behind, until = -1, 0.0
-        while left := sum(each.behind for each in groups):
+        while left := self._written.total() - self._watch.account.last.total():
             if left != behind:
                 behind, until = left, time.monotonic() + _STALL_SECONDS
             assert time.monotonic() < until, f"{left} changes are not delivered"
             time.sleep(0.05)
 
-    def _judge(self, writer: Writer, alone: Group, pair: Pair) -> None:
-        outcome = self.outcome
-        outcome.written = writer.written.total()
-        lost = sum(each.account.lost(writer.written) for each in (alone, pair))
-        outcome.faults = {"lost": lost, **_faults(alone, pair)}
-        outcome.allowed = pair.account.repeated
-        outcome.takeovers = pair.takeovers
+    def _judge(self) -> None:
+        account, outcome = self._watch.account, self.outcome
+        outcome.written = self._written.total()
+        outcome.faults = {"lost": (self._written - account.last).total(), **account.faults}
         outcome.growths = growth(outcome.samples)
-        outcome.complaints += alone.complaints() + pair.complaints()
-
-
-def _faults(alone: Group, pair: Pair) -> dict[str, int]:
-    """What must not be, so far."""
-    found = dict.fromkeys(FORBIDDEN, 0) | alone.account.faults + pair.account.faults
-    return {**found, "takeovers that took too long": len(pair.too_slow)}
+        outcome.complaints += self._watch.complaints()
 
 
 @contextmanager

@@ -25,7 +25,6 @@ from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.worker import AssignedShard, ReadScheduler
 from watcher.runtime.workers import Workers
-from watcher.stream import Stream
 from watcher.streams.messages import Message
 
 
@@ -121,23 +120,11 @@ class _ReadingQueue(MessageQueue):
 
 def pull(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcome:
     """`Stream`."""
-    pulled = Pulled(stream, ARN, "trim_horizon", clock=clock)
-    return pull_all(pulled, clock, seconds)
-
-
-def pull_all(
-    pulled: Stream,
-    clock: Timeline,
-    seconds: float,
-    wanted: Callable[[Record], bool] = lambda record: True,
-) -> Outcome:
-    """What a `Stream` gives out up to then, of what is wanted."""
-    outcome = Outcome()
+    pulled, outcome = Pulled(stream, ARN, "trim_horizon", clock=clock), Outcome()
     while clock.passed < seconds:
-        record = next(pulled)
-        if record is None:
+        if (record := next(pulled)) is None:
             clock.sleep(0.05)
-        elif wanted(record):
+        else:
             outcome.numbers.append(_number(record))
     outcome.losses = len(pulled.losses)
     return outcome
