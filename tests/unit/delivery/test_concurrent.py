@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from tests.support.gate import SECONDS, Gate, ThreadsClock, WatchedPool
-from tests.support.play import ARN, Memory, Play, page
+from tests.support.gate import Gate, ThreadsClock, WatchedPool
+from tests.support.play import Play, page
 from tests.support.wire import FIRST
-from watcher.aws.model import AfterSequence
 from watcher.delivery.batches import Batches
-from watcher.delivery.concurrent import HandlerPool
-from watcher.observability.heartbeat import Phase
 from watcher.records.record import Record
 from watcher.runtime.protocol import Pause
-from watcher.shutdown import Overdue
 
 
 @pytest.fixture
@@ -80,30 +74,6 @@ def test_a_batch_is_handed_over_in_time_though_its_worker_has_died() -> None:
     assert calls == [[str(FIRST + 1), str(FIRST + 2)]]
 
 
-def test_a_handler_that_blocks_holds_its_shard_alone(
-    gate: Gate, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "watcher")
-    play = played(gate, 2, "a", "b", stop_timeout=4.0)
-    ends: list[float] = []
-    play.run(
-        1.0,
-        ("a", page(1, 2)),
-        ("b", page(11)),
-        gate.let(11),
-        11.0,
-        ("b", page(12)),
-        gate.let(12),
-        1.0,
-        lambda: ends.append(play.clock.passed),
-    )
-    assert play.totals.records == 2
-    assert 3.5 < play.clock.passed - ends[0] < 4.5
-    still = f"Interrupted: a handler is still processing record {FIRST + 1} of a"
-    assert any(text.startswith(still) for text in caplog.messages)
-    assert any(text.startswith("Stopping: 2 records left unread") for text in caplog.messages)
-
-
 def test_as_the_end_begins_each_hand_keeps_the_record_it_has_and_takes_no_other(
     gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -126,55 +96,6 @@ def test_as_the_end_begins_each_hand_keeps_the_record_it_has_and_takes_no_other(
     assert any(text.startswith("Stopping: 4 records left unread") for text in caplog.messages)
 
 
-def test_what_is_handled_while_the_end_waits_for_another_shards_handler_is_saved(
-    gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else a kill during that wait, which may take long, would repeat it."""
-    play = played(gate, 2, "a", "b", stop_timeout=10)
-    saver, stop_workers = play.manager.saver, play.manager.workers.stop
-    saved: list[Any] = []
-    monkeypatch.setattr(saver, "save_last", lambda: saved.append(play.store.position("a")))
-
-    def stop() -> None:
-        """The loop has ended; the wait for the handlers begins."""
-        stop_workers()
-        gate.let(1)()
-
-    monkeypatch.setattr(play.manager.workers, "stop", stop)
-    play.run(1.0, ("a", page(1, 2)), ("b", page(11)), gate.begins(1, 11), play.manager.stop)
-    assert gate.done == [1] and saved == [AfterSequence(str(FIRST + 1))]
-
-
-def test_a_write_that_is_broken_off_at_the_end_keeps_no_observer_from_being_closed(
-    gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    play, closed = played(gate, 2, "a", "b"), []
-    dispatcher = play.manager.dispatcher
-    monkeypatch.setattr(dispatcher, "close", lambda: closed.append(True))
-
-    def stuck() -> None:
-        """Nobody reads what was printed."""
-        if 11 not in gate.done:
-            gate.let(11)()
-        raise Overdue
-
-    def end() -> None:
-        monkeypatch.setattr(dispatcher, "flush", stuck)
-        gate.let(1)()
-
-    play.run(1.0, ("a", page(1)), ("b", page(11)), gate.begins(1, 11), end, 1.0)
-    assert gate.done == [1, 11] and closed
-
-
-def test_a_flush_is_a_handlers_work_as_the_probes_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    play = played(lambda record: None, 2, "a")
-    doing: list[Phase] = []
-    beat = play.manager.heartbeat
-    monkeypatch.setattr(play.manager.dispatcher, "flush", lambda: doing.append(beat.phase))
-    play.run(1.0, ("a", page(1)), 1.0)
-    assert {*doing} == {Phase.DELIVERING} and beat.phase is not Phase.DELIVERING
-
-
 def test_no_more_are_handled_than_were_asked_for() -> None:
     seen: list[Record] = []
     play = played(seen.append, 3, "a", "b", max_records=5)
@@ -194,27 +115,3 @@ def test_what_waits_of_a_shard_pauses_its_reading(gate: Gate) -> None:
 
     play.run(1.0, ("a", large), 1.0, count, ("a", large), 2.0, gate.let(-1), count, 1.0)
     assert pauses[0] == 0 < pauses[1]
-
-
-def test_an_async_handlers_task_is_cancelled_when_time_is_up() -> None:
-    begun, ended = threading.Semaphore(0), list[str]()
-    over = threading.Semaphore(0)
-
-    async def handle(record: Record) -> None:
-        try:
-            begun.release()
-            await asyncio.sleep(3600)
-        finally:
-            ended.append(record.sequence_number)
-            over.release()
-
-    pool, clock = HandlerPool(2), ThreadsClock()
-    play = Play(handle, pool=pool, clock=clock, stop_timeout=0.2)
-    for shard in "ab":
-        play.service.add(shard)
-    both = [lambda: begun.acquire(timeout=SECONDS)] * 2
-    play.run(1.0, ("a", page(1, 2)), ("b", page(11)), *both, 1.0)
-    assert all(over.acquire(timeout=SECONDS) for _ in "ab")
-    assert sorted(ended) == [str(FIRST + 1), str(FIRST + 11)]
-    assert play.totals.records == play.totals.failures == 0
-    assert isinstance(play.store, Memory) and play.store.token.stream_arn == ARN

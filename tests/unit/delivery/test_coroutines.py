@@ -53,13 +53,6 @@ def test_each_is_awaited_before_the_next_and_the_loop_lives_on() -> None:
     assert loop.is_closed()
 
 
-def test_one_that_is_cancelled_by_its_own_doing_has_failed() -> None:
-    async def handle(record: Record) -> None:
-        raise asyncio.CancelledError
-
-    assert deliver(handle, 1, 2).failures == 2
-
-
 @pytest.mark.usefixtures("no_thread_is_left")
 def test_a_watch_in_a_running_loop_has_its_own() -> None:
     seen: list[Record] = []

@@ -13,7 +13,6 @@ import pytest
 
 from tests.support.wire import FIRST, record, wire
 from watcher.cli import main
-from watcher.delivery.dead_letters import QueueLetters
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Failure, Handler
@@ -174,41 +173,3 @@ def test_a_letter_that_a_place_does_not_take_stops_before_its_record(aws: Any) -
 def test_a_place_that_cannot_be_is_refused_at_the_start(aws: Any, place: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         dead(f"dead-letter:{place}")
-
-
-def test_messages_that_are_not_deleted_are_given_back() -> None:
-    queue = HiddenMessages(12)
-    letters = QueueLetters(queue, "url")
-    for number, _ in enumerate(letters):
-        if number < 9:
-            letters.acknowledge(went_well=True)
-    assert queue.hidden == []
-    letters.close()
-    assert queue.hidden == [(f"handle-{number}", 0) for number in range(9, 12)]
-
-
-class HiddenMessages:
-    """A queue's messages, and for how long they are hidden."""
-
-    def __init__(self, count: int) -> None:
-        self._left = [
-            {"MessageId": str(n), "ReceiptHandle": f"handle-{n}", "Body": "{}"}
-            for n in range(count)
-        ]
-        self.hidden: list[tuple[str, int]] = []
-
-    def receive_message(self, **asked: Any) -> dict[str, Any]:
-        count = asked["MaxNumberOfMessages"]
-        given, self._left = self._left[:count], self._left[count:]
-        return {"Messages": given} if given else {}
-
-    def delete_message(self, **asked: Any) -> None:
-        """Nothing shows it here."""
-
-    def change_message_visibility_batch(self, **asked: Any) -> None:
-        entries = asked["Entries"]
-        assert 0 < len(entries) <= 10 and len({each["Id"] for each in entries}) == len(entries)
-        self.hidden += [(each["ReceiptHandle"], each["VisibilityTimeout"]) for each in entries]
-
-    def close(self) -> None:
-        """Does nothing."""

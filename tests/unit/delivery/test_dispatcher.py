@@ -10,9 +10,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import hypothesis.strategies as st
 import pytest
-from hypothesis import given
 
 from tests.support.hand_clock import HandClock
 from tests.support.wire import FIRST, record
@@ -186,44 +184,6 @@ def test_a_child_that_an_observer_forks_does_not_deliver(tmp_path: Path) -> None
     assert path.read_text().split() == [
         word for number in range(3) for word in (str(number), str(os.getpid()))
     ]
-
-
-POLICIES = st.sampled_from(["log", "retry:0", "retry:1", "retry:3"])
-HISTORIES = st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=4), max_size=12)
-
-
-@given(HISTORIES, POLICIES)
-def test_whatever_fails_nobody_misses_a_record(histories: list[list[int]], policy: str) -> None:
-    """`histories[n]` says how often record n fails in each observer."""
-    width = max((len(each) for each in histories), default=1)
-    seen: list[list[int]] = [[] for _ in range(width)]
-    left: dict[tuple[int, int], int] = {}
-    allowed = FailurePolicy.parse(policy).retries
-
-    def handle_of(observer: int) -> Handle:
-        def handle(record: Record) -> None:
-            number = int(record.sequence_number[-3:])
-            plan = histories[number]
-            left.setdefault((observer, number), plan[observer] if observer < len(plan) else 0)
-            if left[observer, number]:
-                left[observer, number] -= 1
-                raise ValueError("planned")
-            seen[observer].append(number)
-
-        return handle
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(logging.getLogger("watcher"), "disabled", True)
-        made = dispatcher(*(handle_of(observer) for observer in range(width)), on_error=policy)
-        for number in range(len(histories)):
-            made.deliver(record(number))
-    for observer in range(width):
-        assert seen[observer] == [
-            number
-            for number, plan in enumerate(histories)
-            if (plan[observer] if observer < len(plan) else 0) <= allowed
-        ]
-    assert made.failures == sum(times > allowed for plan in histories for times in plan)
 
 
 def test_where_a_lease_is_lost_nothing_more_is_delivered_nor_tried_again_nor_settled() -> None:

@@ -116,21 +116,13 @@ def test_a_dead_letter_holds_the_wire_json_and_the_error(tmp_path: Path) -> None
     path = tmp_path / "dead.jsonl"
     made = failing(f"dead-letter:{path}")
     made.deliver(record(1))
-    made.deliver(record(2))
-    made.close()
+    made.deliver(record(2))  # and each is there before the next record
     letters = [json.loads(line) for line in path.read_bytes().splitlines()]
     assert [letter["record"] for letter in letters] == [
         json.loads(bytes(record(number).raw)) for number in (1, 2)
     ]
     assert letters[0]["handler"] == "o0" and letters[0]["error"] == "ValueError: no"
     assert letters[0]["shard_id"] == "shard-0" and letters[0]["failed_at"]
-
-
-def test_a_dead_letter_is_on_its_way_before_the_next_record(tmp_path: Path) -> None:
-    path = tmp_path / "dead.jsonl"
-    made = failing(f"dead-letter:{path}")
-    made.deliver(record(1))
-    assert path.read_bytes().endswith(b"\n")
     made.close()
 
 

@@ -16,7 +16,6 @@ import pytest
 from tests.support.hand_clock import HandClock
 from tests.support.times import NOON
 from tests.support.wire import record, wire
-from watcher.delivery.batches import Batches
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
@@ -40,11 +39,6 @@ class Away:
         if self._clock.passed < self.until:
             raise ConnectionError("no database")
         self.stored.append(record.sequence_number)
-
-    def handle_all(self, records: Sequence[Record]) -> int:
-        for each in records:
-            self.handle(each)
-        return len(records)
 
 
 def dispatcher(
@@ -106,24 +100,6 @@ def test_it_is_said_at_first_and_ever_later_and_as_it_succeeds(
     assert last.startswith(f"handler away has processed {which} after 50 min")
 
 
-def test_a_failure_that_passes_at_once_is_said_once_whatever_the_number_of_records(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    clock, called = HandClock(), list[str]()
-
-    def flaky(record: Record) -> None:
-        called.append(record.sequence_number)
-        assert called.count(called[-1]) == 2, "once for each"
-
-    made = dispatcher([Handler("flaky", flaky)], "retry", clock)
-    for number in range(50):
-        made.deliver(record(number))
-    made.close()
-    assert len(caplog.messages) == 2, "and at last how often it came again"
-    assert "same error \N{MULTIPLICATION SIGN}49" in caplog.messages[1]
-    assert made.failures == 0
-
-
 def test_a_record_that_grows_old_is_warned_of_before_its_stream_forgets(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -149,35 +125,6 @@ def test_a_span_ends_with_a_last_try_and_the_record_is_given_up(policy: str) -> 
     assert made.failures == 1
     made.deliver(record(2))
     assert away.called[-1] == pytest.approx(180.0), "each record has its own"
-
-
-def test_a_batch_is_tried_again_for_ever() -> None:
-    clock, seen, poison = HandClock(), list[str](), record(2).sequence_number
-
-    def call(records: Sequence[Record]) -> int:
-        if clock.passed < 2 * HOUR and poison in [each.sequence_number for each in records]:
-            raise ValueError("poison")
-        seen.extend(each.sequence_number for each in records)
-        return len(records)
-
-    made = dispatcher([Batches("batch", call, size=4, clock=clock)], "retry", clock)
-    for number in range(4):
-        made.deliver(record(number))
-    assert seen == [record(number).sequence_number for number in range(4)]
-    assert made.failures == 0 and clock.passed >= 2 * HOUR
-
-
-def test_an_async_handler_is_tried_again_for_ever() -> None:
-    clock = HandClock()
-    away = Away(clock, until=HOUR)
-
-    async def handle(record: Record) -> None:
-        away.handle(record)
-
-    made = dispatcher([Handler("away", handle)], "retry", clock)
-    made.deliver(record(1))
-    made.close()
-    assert len(away.stored) == 1 and clock.passed >= HOUR
 
 
 def test_a_stop_leaves_the_record_at_once_where_the_next_try_is_later(
