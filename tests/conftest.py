@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.ledger.ledger import Ledger
 from tests.order import pytest_addoption as pytest_addoption
 from tests.order import pytest_collection_modifyitems as pytest_collection_modifyitems
 from tests.order import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
@@ -161,10 +162,18 @@ def writes_are_there_at_once(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
-def simulator() -> Iterator[Simulator]:
-    """A stream of one shard, in a thread of the test."""
+def simulator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
+    """A stream of one shard, in a thread of the test, which the environment leads to."""
     with Simulator(table="orders") as sim:
+        sim.set_environment(monkeypatch.setenv)
         yield sim
+
+
+@pytest.fixture
+def ledger() -> Iterator[Ledger]:
+    """A table of two shards, and what was written to it when."""
+    with Ledger(11) as made:
+        yield made
 
 
 @pytest.fixture

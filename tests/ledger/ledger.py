@@ -137,15 +137,17 @@ class Ledger:
         """Some time without changes: what was written can't be late any more."""
         self.clock.sleep(60)
 
-    def sources(self, tables: TablesClient | None = None, *, strict: bool = True) -> Sources:
-        """The table as the time machine reads it, on this clock."""
+    def sources(
+        self, tables: TablesClient | None = None, clock: HandClock | None = None
+    ) -> Sources:
+        """The table as the time machine reads it, on this clock or another."""
         stream = StreamSource(
             self.simulator.stream_arn,
             StreamsClient(self.connection),
             tables or TablesClient(self.connection),
-            clock=self.clock,
+            clock=clock or self.clock,
         )
-        return Sources([], stream, strict=strict)
+        return Sources([], stream, strict=True)
 
 
 class DisturbedTables(TablesClient):
@@ -159,6 +161,7 @@ class DisturbedTables(TablesClient):
         after_write: Callable[[str], object] = lambda key: None,
     ) -> None:
         super().__init__(ledger.connection)
+        self.ledger = ledger
         self._happens = happens
         self._before_write = before_write
         self._after_write = after_write

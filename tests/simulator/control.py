@@ -313,6 +313,11 @@ class Simulator:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
+    def set_environment(self, setenv: Callable[[str, str], None]) -> None:
+        """Has boto3, in this process, come here."""
+        for name, value in self.environment.items():
+            setenv(name, value)
+
     def client(self, service: str = "dynamodbstreams", access_key: str = "test") -> Any:
         """A boto3 client without retries."""
         import boto3  # here, since it is most of what the start of such a process would cost

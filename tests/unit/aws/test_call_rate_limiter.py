@@ -1,7 +1,5 @@
 """No more than so many calls in any second, in whatever order and by whomever they are made."""
 
-import threading
-
 from tests.support.hand_clock import HandClock
 from watcher.aws.client import CallRateLimiter, call_limiter_for
 
@@ -15,17 +13,6 @@ def test_no_second_has_more_of_them_however_they_come() -> None:
         begun.append(clock.passed + limited.turn())
     assert begun == sorted(begun)
     assert all(later - earlier > 0.999 for earlier, later in zip(begun, begun[4:], strict=False))
-
-
-def test_threads_share_one() -> None:
-    limited = CallRateLimiter(HandClock(), calls=4, seconds=1.0)
-    turns: list[float] = []
-    threads = [threading.Thread(target=lambda: turns.append(limited.turn())) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(turns) == [float(each // 4) for each in range(16)]
 
 
 def test_a_program_has_one_for_an_endpoint() -> None:

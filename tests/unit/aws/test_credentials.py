@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import pickle
 import threading
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -186,28 +184,6 @@ def test_a_worker_uses_what_it_is_given_and_tells_which_it_has_used(clock: HandC
     assert credentials.keys().access_key == "key 2"
     credentials.renew()
     assert refused == ["key 1", "key 2"]
-
-
-def give_back(credentials: WorkerCredentials, writing: Connection) -> None:
-    writing.send(credentials.keys().access_key)
-
-
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_process_has_those_that_are_the_newest_as_it_is_started(method: str) -> None:
-    credentials = WorkerCredentials(Keys("key 1", "secret"))
-    credentials.take(Keys("key 2", "s" * 40, "t" * 20_000))
-    context = multiprocessing.get_context(method)
-    reading, writing = context.Pipe(duplex=False)
-    process = context.Process(  # type: ignore[attr-defined]
-        target=give_back, args=(credentials, writing), daemon=True
-    )
-    process.start()
-    assert reading.poll(100)
-    assert reading.recv() == "key 2"
-    process.join(60)
-    reading.close()
-    writing.close()
 
 
 def test_they_can_go_nowhere_but_to_a_child_and_into_no_text() -> None:

@@ -45,8 +45,7 @@ def test_every_form_for_people_has_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Simulator(table="visits", key_names=("user", "at")) as sim:
-        for name, value in sim.environment.items():
-            monkeypatch.setenv(name, value)
+        sim.set_environment(monkeypatch.setenv)
         sim.put({"at": {"S": "noon"}, "all": {"N": "1"}, "user": {"S": "ada"}})
 
         def said(*words: str) -> str:

@@ -37,10 +37,6 @@ def names(describe: Any) -> list[str]:
     return [shard.id for shard in read_listing(ARN, describe, lambda seconds: None).shards]
 
 
-def test_pages_are_put_together() -> None:
-    assert names(Pages(first=page("a", "b", last="b"), b=page("c"))) == ["a", "b", "c"]
-
-
 def test_pages_in_a_circle_end() -> None:
     describe = Pages(first=page("a", last="a"), a=page("b", last="b"), b=page("c", last="a"))
     assert names(describe) == ["a", "b", "c"]
@@ -111,12 +107,9 @@ def take(arn: str, count: int, seconds: float = 0.25) -> None:
     assert listing.count == count
 
 
-def test_what_takes_seconds_is_not_said(arn: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_takes_long_is_said_once(arn: str, caplog: pytest.LogCaptureFixture) -> None:
     take(arn, 39)
     assert caplog.messages == []
-
-
-def test_what_takes_long_is_said_once(arn: str, caplog: pytest.LogCaptureFixture) -> None:
     take(arn, 200)
     take(arn, 200)
     (line,) = caplog.messages

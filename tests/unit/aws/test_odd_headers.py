@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -87,34 +85,6 @@ def test_bodies_in_no_encoding_are_errors_of_ours(
     worker.close()
 
 
-@pytest.mark.parametrize("status", [200, 400])
-def test_an_error_that_nobody_holds_is_gone_and_its_connection_with_it(
-    server: PlayedServer, status: int
-) -> None:
-    client = for_worker(say(server, status, b"\xff"), ARN)
-    calls: list[Callable[[], object]] = [
-        lambda: list(client.list_streams()),  # through botocore, in a thread
-        lambda: client.get_iterator(ARN, "shardId-1", TrimHorizon()),
-    ]
-    gc.disable()
-    try:
-        assert [raised(call)() for call in calls] == [None, None]
-    finally:
-        gc.enable()
-    client.close()
-
-
-@pytest.mark.parametrize("status", [301, 307, 206])
-@pytest.mark.parametrize("body", [b"", b'{"Records":[]}'])
-def test_a_status_that_the_service_never_answers_is_named(
-    server: PlayedServer, status: int, body: bytes
-) -> None:
-    client = for_worker(say(server, status, body), ARN)
-    with pytest.raises(WatcherError, match=f"GetRecords.* HTTP {status} with .* or a proxy"):
-        client.get_records("iterator")
-    client.close()
-
-
 def test_an_emulators_short_number_goes_to_the_service_also_through_botocore(
     server: PlayedServer,
 ) -> None:
@@ -124,11 +94,3 @@ def test_an_emulators_short_number_goes_to_the_service_also_through_botocore(
     call.http.usable = False
     assert client.get_iterator(ARN, "shardId-1", AfterSequence("4"))[0] == "next"
     client.close()
-
-
-def raised(call: Callable[[], object]) -> Callable[[], WatcherError | None]:
-    try:
-        call()
-    except WatcherError as error:
-        return weakref.ref(error)
-    raise AssertionError("nothing is wrong")

@@ -20,8 +20,7 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     began = time.time() - 7200
     monkeypatch.setattr("watcher.time_machine.sources.CLOCK", HandClock())
     with Simulator(table="orders", clock=lambda: began) as simulator:
-        for name, value in simulator.environment.items():
-            monkeypatch.setenv(name, value)
+        simulator.set_environment(monkeypatch.setenv)
         simulator.put({"pk": {"S": "a"}, "v": {"N": "1.50"}, "w": {"SS": ["x", "y"]}})
         simulator.put({"pk": {"S": "b\x1b"}, "v": {"N": "2"}, "b": {"B": "AAE="}})
         simulator.advance(600)
@@ -95,8 +94,7 @@ def test_an_image_that_the_stream_lacks_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with Simulator(table="orders", view_type="KEYS_ONLY") as simulator:
-        for name, value in simulator.environment.items():
-            monkeypatch.setenv(name, value)
+        simulator.set_environment(monkeypatch.setenv)
         assert main([command, "orders", "--filter", "new.v > 1"]) == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert "new.v: the stream's view type is KEYS_ONLY" in last
@@ -107,8 +105,7 @@ def test_a_spreadsheet_runs_nothing_of_it(
 ) -> None:
     began = time.time() - 7200
     with Simulator(table="orders", clock=lambda: began) as simulator:
-        for name, value in simulator.environment.items():
-            monkeypatch.setenv(name, value)
+        simulator.set_environment(monkeypatch.setenv)
         simulator.put({"pk": {"S": "=1+1"}, "v": {"N": "-5"}})
         simulator.advance(600)
         simulator.remove("=1+1")

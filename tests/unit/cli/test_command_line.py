@@ -137,8 +137,7 @@ def test_a_table_named_like_a_command_is_watched(
     names = [each for each in words.split() if each not in ("watch", "--")]
     for name in names:
         simulator.add_table(name)
-    for name, value in simulator.environment.items():
-        monkeypatch.setenv(name, value)
+    simulator.set_environment(monkeypatch.setenv)
     monkeypatch.setenv("WATCHER_NO_FOLLOW", "1")
     assert main(words.split()) == 0
 
@@ -296,8 +295,7 @@ def test_a_signal_ends_any_watch_with_0(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "stopped_by", SimpleNamespace(one=stop))
     with Simulator(table="orders", clock=lambda: time.time() - 3600) as simulator:
-        for name, value in simulator.environment.items():
-            monkeypatch.setenv(name, value)
+        simulator.set_environment(monkeypatch.setenv)
         simulator.bulk(20)
         handlers = ["--call", "stopped_by:one"]
         assert main(["orders", "--from", "trim-horizon", *options.split(), *handlers]) == 0

@@ -36,8 +36,7 @@ def simulator(
     """Three changes of two hours ago and one since; two tables; stores of all kinds."""
     monkeypatch.chdir(tmp_path)
     with Simulator(table="orders", clock=lambda: time.time() - 7200) as made:
-        for name, value in made.environment.items():
-            monkeypatch.setenv(name, value)
+        made.set_environment(monkeypatch.setenv)
         monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
         monkeypatch.setenv(
             "AWS_ENDPOINT_URL_DYNAMODB_STREAMS", made.environment["AWS_ENDPOINT_URL"]

@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 import stat
 import subprocess
 import sys
@@ -18,19 +17,6 @@ from tests.simulator import Simulator
 from tests.support.hand_clock import HandClock
 from watcher.cli import main
 
-KILLED_AT_A_WRITE = (
-    "import os, signal, sys\n"
-    "from watcher.aws.tables import TablesClient\n"
-    "from watcher.cli import main\n"
-    "def killed(write):\n"
-    "    def call(*given):\n"
-    "        if sys.argv[1] == 'after': write(*given)\n"
-    "        os.kill(os.getpid(), signal.SIGKILL)\n"
-    "    return call\n"
-    "TablesClient.put = killed(TablesClient.put)\n"
-    "TablesClient.delete = killed(TablesClient.delete)\n"
-    "sys.exit(main(['undo', '--apply', sys.argv[2], '--write-limit', '1']))\n"
-)
 """Carries out a plan, and is killed right `before` or `after` its first write."""
 
 
@@ -41,8 +27,7 @@ def simulator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Simul
     monkeypatch.setattr("watcher.time_machine.sources.CLOCK", HandClock())
     monkeypatch.chdir(tmp_path)
     with Simulator(table="orders", clock=lambda: time.time() - ahead) as made:
-        for name, value in made.environment.items():
-            monkeypatch.setenv(name, value)
+        made.set_environment(monkeypatch.setenv)
         for key in ("a", "b", "c"):
             made.put({"pk": {"S": key}, "v": {"N": "1"}, "set": {"SS": ["x", "y"]}})
         made.advance(600)
@@ -162,27 +147,6 @@ def test_the_plan_and_what_has_become_of_it_as_json(
         "b": "it is as it was before",
         "new": "it is as it was before",
         "c": "",
-    }
-
-
-def test_killed_at_each_of_its_writes_a_plan_goes_on(
-    simulator: Simulator, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """SIGKILL right before a write, and right after one, until all are done."""
-    path = plan(simulator)
-    statuses = []
-    for when in ("before", "after") * 3:
-        command = [sys.executable, "-c", KILLED_AT_A_WRITE, when, path]
-        ended = subprocess.run(command, capture_output=True, check=False)
-        statuses.append(ended.returncode)
-    assert statuses == [-signal.SIGKILL] * 6, "each made one write, or none"
-    capsys.readouterr()
-    status, _, last = run(capsys, "--apply", path)
-    assert (status, last) == (1, "restored 0, conflicts 1, 3 kept")
-    assert {key: item.get("v") for key, item in items(simulator).items()} == {
-        "a": {"N": "1"},
-        "b": {"N": "1"},
-        "c": {"N": "3"},
     }
 
 

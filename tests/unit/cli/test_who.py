@@ -52,8 +52,7 @@ def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Shop]:
     folder.mkdir()
     with Simulator(table="orders", key_names=("PK", "SK"), clock=lambda: began) as simulator:
         assert table_of(simulator.stream_arn) == ARN
-        for name, value in simulator.environment.items():
-            monkeypatch.setenv(name, value)
+        simulator.set_environment(monkeypatch.setenv)
         yield Shop(simulator, began, folder)
 
 
@@ -72,25 +71,6 @@ def night(shop: Shop) -> Shop:
     shop.write(7, 7, trails.statement(shop.now, text))
     shop.advance(60)
     return shop
-
-
-def test_history_names_the_callers(night: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["history", "orders", *ONE, "--who", "trail"]) == 0
-    out, err = capsys.readouterr()
-    heads = [line for line in out.splitlines() if not line.startswith(" ")]
-    said = [line.split("SK=order-7")[1] for line in heads]
-    agent = "203.0.113.9, Boto3"
-    assert said == [
-        f"   by role/api (session bob, {agent})   certain",
-        f"   by role/release-112 (session ci-8841, {agent})   certain",
-        f"   by role/api (session bob, {agent}) or role/release-112 (session bob, {agent})"
-        "   2 callers within 2 s",
-        f"   by whom is unknown   {NO_CALL}",
-        f"   may be by role/api (session bob, {agent})"
-        "   the trail does not tell which keys the call wrote",
-        "",
-    ]
-    assert "Read 4 log files of trail" in err
 
 
 def test_history_as_json(night: Shop, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,15 +95,6 @@ def test_data_events_that_are_off_are_told(shop: Shop, capsys: pytest.CaptureFix
     out, err = capsys.readouterr()
     assert f"by whom is unknown   {NO_CALL}" in out
     assert f"no call that writes to {ARN}: have the trail log its data events" in err
-
-
-def test_a_place_that_is_none_is_refused_before_anything_is_read(
-    shop: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["history", "orders", *ONE, "--who", "nowhere"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "--who" in line
-    assert "nowhere" in line
 
 
 def test_a_file_of_changes_does_not_tell_its_table(

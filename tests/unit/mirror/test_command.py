@@ -22,22 +22,23 @@ DOC = ROOT / "docs" / "lake.md"
 
 
 def test_a_table_is_mirrored_and_read_by_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ledger: Ledger,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     to = "lake/orders"
     mirror = ["mirror", "orders", "--to", to, "--no-follow", "--columns", "total decimal(12,2)"]
-    with Ledger(21) as ledger:
-        for name, value in ledger.simulator.environment.items():
-            monkeypatch.setenv(name, value)
-        ledger.change("a", {"pk": {"S": "a"}, "total": {"N": "1.5"}, "status": {"S": "paid"}})
-        assert main(mirror) == 0
-        assert capsys.readouterr().err.splitlines()[-1].startswith("Done: 1 item copied, ")
-        ledger.change("b", {"pk": {"S": "b"}, "total": {"N": "2"}})
-        ledger.settle()
-        assert main(mirror) == 0
-        assert main([*mirror, "--history"]) == 2
-        assert "was created without --history" in capsys.readouterr().err
+    ledger.simulator.set_environment(monkeypatch.setenv)
+    ledger.change("a", {"pk": {"S": "a"}, "total": {"N": "1.5"}, "status": {"S": "paid"}})
+    assert main(mirror) == 0
+    assert capsys.readouterr().err.splitlines()[-1].startswith("Done: 1 item copied, ")
+    ledger.change("b", {"pk": {"S": "b"}, "total": {"N": "2"}})
+    ledger.settle()
+    assert main(mirror) == 0
+    assert main([*mirror, "--history"]) == 2
+    assert "was created without --history" in capsys.readouterr().err
 
     made = [Path("lake"), *Path("lake").rglob("*")]
     assert {path.stat().st_mode & 0o077 for path in made} == {0}, "nobody else reads them"
@@ -64,7 +65,10 @@ def test_what_can_not_be_is_said_in_a_line(
 
 
 def test_a_stream_that_another_has_replaced_ends_it_once_all_of_that_is_in_the_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ledger: Ledger,
 ) -> None:
     to = tmp_path / "orders"
 
@@ -75,14 +79,12 @@ def test_a_stream_that_another_has_replaced_ends_it_once_all_of_that_is_in_the_t
         news.append(ledger.simulator.enable_new_stream())
 
     news: list[str] = []
-    with Ledger(22) as ledger:
-        for name, value in ledger.simulator.environment.items():
-            monkeypatch.setenv(name, value)
-        ledger.change("a", {"pk": {"S": "a"}})
-        replacing = threading.Thread(target=replace)
-        replacing.start()
-        assert main(["mirror", "orders", "--to", str(to), "--every", "1h"]) == 3
-        replacing.join()
+    ledger.simulator.set_environment(monkeypatch.setenv)
+    ledger.change("a", {"pk": {"S": "a"}})
+    replacing = threading.Thread(target=replace)
+    replacing.start()
+    assert main(["mirror", "orders", "--to", str(to), "--every", "1h"]) == 3
+    replacing.join()
 
     assert f"continue with {news[0]}" in capsys.readouterr().err
     assert set(polars.read_delta(str(to))["pk"]) == {"a", "b"}

@@ -28,56 +28,55 @@ def verified(ledger: Ledger, to: Path) -> Verification:
     ("history", "columns"),
     [(False, ""), (True, "a decimal(12,2), b string, c timestamp, d float")],
 )
-def test_no_difference_is_made_up(tmp_path: Path, history: bool, columns: str) -> None:
+def test_no_difference_is_made_up(
+    tmp_path: Path, history: bool, columns: str, ledger: Ledger
+) -> None:
     given = given_columns(columns) if columns else None
     to = tmp_path / "orders"
-    with Ledger(31) as ledger:
-        ledger.write(200)
-        disturbed = DisturbedTables(ledger, lambda: ledger.write(15))
-        run(job(ledger, to, disturbed, history=history, given=given))
-        for _ in range(2):
-            assert verified(ledger, to).found == []
-            ledger.write(60)
-            # It lags behind by all of these.
-            found = verified(ledger, to)
-            assert found.found == []
-            assert found.items > 10
-            run(job(ledger, to, history=history, given=given))
+    ledger.write(200)
+    disturbed = DisturbedTables(ledger, lambda: ledger.write(15))
+    run(job(ledger, to, disturbed, history=history, given=given))
+    for _ in range(2):
+        assert verified(ledger, to).found == []
+        ledger.write(60)
+        # It lags behind by all of these.
+        found = verified(ledger, to)
+        assert found.found == []
+        assert found.items > 10
+        run(job(ledger, to, history=history, given=given))
 
 
-def test_a_mirror_that_is_still_catching_up_is_not_wrong(tmp_path: Path) -> None:
+def test_a_mirror_that_is_still_catching_up_is_not_wrong(tmp_path: Path, ledger: Ledger) -> None:
     to = tmp_path / "orders"
-    with Ledger(32) as ledger:
-        ledger.write(100)
-        copying = job(
-            ledger,
-            to,
-            DisturbedTables(ledger, lambda: ledger.write(30)),
-            limit=7,
-        )
-        copying.run(1.0, stop_after(copying, 25))
-        assert copying.items
-        for _ in range(4):
-            ledger.write(5)
-            assert verified(ledger, to).found == []
-            more = job(ledger, to, limit=7)
-            more.run(1.0, stop_after(more, 10))
+    ledger.write(100)
+    copying = job(
+        ledger,
+        to,
+        DisturbedTables(ledger, lambda: ledger.write(30)),
+        limit=7,
+    )
+    copying.run(1.0, stop_after(copying, 25))
+    assert copying.items
+    for _ in range(4):
+        ledger.write(5)
+        assert verified(ledger, to).found == []
+        more = job(ledger, to, limit=7)
+        more.run(1.0, stop_after(more, 10))
 
 
 def stop_after(mirror: object, changes: int) -> Callable[[], bool]:
     return lambda: getattr(mirror, "changes") >= changes  # noqa: B009 (any job)
 
 
-def test_a_row_that_somebody_has_changed_is_found(tmp_path: Path) -> None:
+def test_a_row_that_somebody_has_changed_is_found(tmp_path: Path, ledger: Ledger) -> None:
     to = tmp_path / "orders"
-    with Ledger(33) as ledger:
-        ledger.change("a", {"pk": {"S": "a"}, "city": {"S": "Koeln"}, "n": {"N": "1"}})
-        ledger.change("b", {"pk": {"S": "b"}, "city": {"S": "Bonn"}})
-        run(job(ledger, to))
-        table = DeltaTable(str(to))
-        table.update(updates={"city": "'Köln'"}, predicate="pk = 'a'")
-        table.delete("pk = 'b'")
-        found = verified(ledger, to)
+    ledger.change("a", {"pk": {"S": "a"}, "city": {"S": "Koeln"}, "n": {"N": "1"}})
+    ledger.change("b", {"pk": {"S": "b"}, "city": {"S": "Bonn"}})
+    run(job(ledger, to))
+    table = DeltaTable(str(to))
+    table.update(updates={"city": "'Köln'"}, predicate="pk = 'a'")
+    table.delete("pk = 'b'")
+    found = verified(ledger, to)
     causes = {
         item.key["pk"]["S"]: [
             (each.attribute, each.missing and each.missing.kind) for each in item.differences
@@ -90,11 +89,12 @@ def test_a_row_that_somebody_has_changed_is_found(tmp_path: Path) -> None:
     }
 
 
-def test_memory_holds_some_rows_of_a_file_however_many_there_are(tmp_path: Path) -> None:
+def test_memory_holds_some_rows_of_a_file_however_many_there_are(
+    tmp_path: Path, ledger: Ledger
+) -> None:
     to = tmp_path / "orders"
-    with Ledger(34) as ledger:
-        ledger.change("a", {"pk": {"S": "a"}, "text": {"S": "x"}})
-        run(job(ledger, to))
+    ledger.change("a", {"pk": {"S": "a"}, "text": {"S": "x"}})
+    run(job(ledger, to))
     rows = DeltaTable(str(to)).to_pyarrow_table()
     texts = pa.array([f"{number:01000}" for number in range(1_000)])
     file = pa.table({**{name: [None] * 1_000 for name in rows.column_names}, "text": texts})

@@ -131,41 +131,39 @@ def versions(to: Path) -> dict[str, list[tuple[float | None, float | None, Any]]
     return found
 
 
-def test_it_is_equal_to_a_scan_while_others_write(tmp_path: Path) -> None:
+def test_it_is_equal_to_a_scan_while_others_write(tmp_path: Path, ledger: Ledger) -> None:
     to = tmp_path / "orders"
-    with Ledger(11) as ledger:
-        ledger.write(100)
-        run(job(ledger, to, DisturbedTables(ledger, lambda: ledger.write(15))))
-        for _ in range(3):
-            ledger.write(60)
-            ledger.settle()
-            run(job(ledger, to))
-            assert current(to) == now(ledger)
+    ledger.write(100)
+    run(job(ledger, to, DisturbedTables(ledger, lambda: ledger.write(15))))
+    for _ in range(3):
+        ledger.write(60)
+        ledger.settle()
+        run(job(ledger, to))
+        assert current(to) == now(ledger)
 
 
-def test_its_history_is_every_version_with_its_time(tmp_path: Path) -> None:
+def test_its_history_is_every_version_with_its_time(tmp_path: Path, ledger: Ledger) -> None:
     to = tmp_path / "orders"
-    with Ledger(12) as ledger:
-        ledger.write(80)
-        ledger.clock.sleep(3600)
-        before = dict(ledger.now)
-        first = ledger.second
-        disturbed = DisturbedTables(ledger, lambda: ledger.write(10))
-        run(job(ledger, to, disturbed, history=True))
-        for _ in range(3):
-            ledger.write(50)
-            ledger.settle()
-            run(job(ledger, to, history=True))
-        found = versions(to)
-        for key, past in ledger.past.items():
-            chain: list[Any] = [(None, before[key])] if key in before else []
-            chain += [each for each in past if each[0] >= first]
-            spans = []
-            for place, (begins, item) in enumerate(chain):
-                ends = chain[place + 1][0] if place + 1 < len(chain) else None
-                if item is not None:
-                    spans.append((begins, ends, expected(item)))
-            assert found.get(key, []) == spans, key
+    ledger.write(80)
+    ledger.clock.sleep(3600)
+    before = dict(ledger.now)
+    first = ledger.second
+    disturbed = DisturbedTables(ledger, lambda: ledger.write(10))
+    run(job(ledger, to, disturbed, history=True))
+    for _ in range(3):
+        ledger.write(50)
+        ledger.settle()
+        run(job(ledger, to, history=True))
+    found = versions(to)
+    for key, past in ledger.past.items():
+        chain: list[Any] = [(None, before[key])] if key in before else []
+        chain += [each for each in past if each[0] >= first]
+        spans = []
+        for place, (begins, item) in enumerate(chain):
+            ends = chain[place + 1][0] if place + 1 < len(chain) else None
+            if item is not None:
+                spans.append((begins, ends, expected(item)))
+        assert found.get(key, []) == spans, key
 
 
 class Killed(BaseException):
@@ -247,37 +245,35 @@ def test_a_copy_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_a_copy_of_hidden_keys_begins_again_and_stores_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ledger: Ledger
 ) -> None:
     to = tmp_path / "orders"
     monkeypatch.setenv("WATCHER_REDACT_KEY", "0123456789abcdef" * 4)
     rules = redaction(["pk=hash"])
-    with Ledger(17) as ledger:
-        ledger.write(100)
-        ledger.settle()
-        disturbed = DisturbedTables(ledger)
-        first = job(ledger, to, disturbed, limit=1, redaction=rules)
-        first.run(1.0, lambda: first.items >= 10)
-        log = [each.read_text() for each in to.rglob("*.json")]
-        assert log and "item-" not in "".join(log)
-        second = run(job(ledger, to, disturbed, redaction=rules))
-        assert second.items == len(ledger.now) == len(rows(to))
+    ledger.write(100)
+    ledger.settle()
+    disturbed = DisturbedTables(ledger)
+    first = job(ledger, to, disturbed, limit=1, redaction=rules)
+    first.run(1.0, lambda: first.items >= 10)
+    log = [each.read_text() for each in to.rglob("*.json")]
+    assert log and "item-" not in "".join(log)
+    second = run(job(ledger, to, disturbed, redaction=rules))
+    assert second.items == len(ledger.now) == len(rows(to))
 
 
 @pytest.mark.parametrize("cause", ["age", "begun anew"])
-def test_a_loss_ends_it(tmp_path: Path, cause: str) -> None:
+def test_a_loss_ends_it(tmp_path: Path, cause: str, ledger: Ledger) -> None:
     to = tmp_path / "orders"
-    with Ledger(19) as ledger:
-        ledger.write(100)
-        ledger.settle()
-        run(job(ledger, to))
-        anew = Restarted(ledger) if cause == "begun anew" else None
-        if anew is None:
-            ledger.clock.sleep(25 * 3600)
-        ledger.write(30)
-        ledger.settle()
-        with pytest.raises(DataLossError, match="; make a new copy, in another folder"):
-            run(job(ledger, to, service=anew))
+    ledger.write(100)
+    ledger.settle()
+    run(job(ledger, to))
+    anew = Restarted(ledger) if cause == "begun anew" else None
+    if anew is None:
+        ledger.clock.sleep(25 * 3600)
+    ledger.write(30)
+    ledger.settle()
+    with pytest.raises(DataLossError, match="; make a new copy, in another folder"):
+        run(job(ledger, to, service=anew))
 
 
 class Restarted(StreamsClient):
@@ -292,127 +288,121 @@ class Restarted(StreamsClient):
         return msgspec.structs.replace(found, created=self._enabled)
 
 
-def test_others_optimize_and_vacuum_beside_it(tmp_path: Path) -> None:
+def test_others_optimize_and_vacuum_beside_it(tmp_path: Path, ledger: Ledger) -> None:
     to = tmp_path / "orders"
-    with Ledger(20) as ledger:
-        ledger.write(40)
-        run(job(ledger, to))
-        for _ in range(3):
-            ledger.change(f"new-{ledger.second}", None)
-            ledger.settle()
-            late = job(ledger, to)  # it has opened the table as it is
-            other = DeltaTable(str(to))
-            write_deltalake(other, other.to_pyarrow_table().slice(0, 0), mode="append")
-            other.optimize.compact()
-            other.optimize.z_order(["pk"])
-            other.vacuum(dry_run=False)
-            run(late)
-            assert current(to) == now(ledger)
-
-
-def test_a_quiet_day_of_runs_up_to_now_is_no_loss(tmp_path: Path) -> None:
-    to = tmp_path / "orders"
-    with Ledger(25) as ledger:
-        ledger.change("a")
+    ledger.write(40)
+    run(job(ledger, to))
+    for _ in range(3):
+        ledger.change(f"new-{ledger.second}", None)
         ledger.settle()
-        for _ in range(6):
-            run(job(ledger, to))
-            ledger.clock.sleep(5 * 3600)
-            ledger.simulator.rotate("all")  # as AWS does it about every four hours
-        ledger.change("a")
-        ledger.settle()
-        run(job(ledger, to))
+        late = job(ledger, to)  # it has opened the table as it is
+        other = DeltaTable(str(to))
+        write_deltalake(other, other.to_pyarrow_table().slice(0, 0), mode="append")
+        other.optimize.compact()
+        other.optimize.z_order(["pk"])
+        other.vacuum(dry_run=False)
+        run(late)
         assert current(to) == now(ledger)
 
 
-def test_a_removal_of_what_is_not_there_moves_the_position(tmp_path: Path) -> None:
+def test_a_quiet_day_of_runs_up_to_now_is_no_loss(tmp_path: Path, ledger: Ledger) -> None:
     to = tmp_path / "orders"
-    with Ledger(24) as ledger:
-        ledger.change("a")
-        ledger.settle()
+    ledger.change("a")
+    ledger.settle()
+    for _ in range(6):
         run(job(ledger, to))
-        ledger.change("b", {"pk": {"S": "b"}})
-        ledger.simulator.remove("b")
-        ledger.note("b", None)
-        ledger.settle()
-        assert run(job(ledger, to)).changes == 2
-        assert run(job(ledger, to)).changes == 0
-        assert current(to) == now(ledger)
+        ledger.clock.sleep(5 * 3600)
+        ledger.simulator.rotate("all")  # as AWS does it about every four hours
+    ledger.change("a")
+    ledger.settle()
+    run(job(ledger, to))
+    assert current(to) == now(ledger)
 
 
-def test_columns_grow_and_what_fits_in_none_is_rescued(tmp_path: Path) -> None:
+def test_a_removal_of_what_is_not_there_moves_the_position(tmp_path: Path, ledger: Ledger) -> None:
     to = tmp_path / "orders"
-    with Ledger(14) as ledger:
-        ledger.change("a", {"pk": {"S": "a"}, "total": {"N": "12.50"}})
-        ledger.settle()
-        given = given_columns("total decimal(12,2)")
-        run(job(ledger, to, given=given))
-        ledger.change("a", {"pk": {"S": "a"}, "total": {"N": "0.001"}, "new": {"S": "x"}})
-        ledger.change("b", {"pk": {"S": "b"}, "new": {"N": "1"}, "NEW": {"S": "y"}})
-        ledger.settle()
-        run(job(ledger, to, given=given))
-
-        found = {row["pk"]: row for row in rows(to)}
-        attributes = ("total", "new", "_rescued_data")
-
-        assert {name: found["a"][name] for name in attributes} == {
-            "total": None,
-            "new": "x",
-            "_rescued_data": '{"total": {"N": "0.001"}}',
-        }
-        rescued = {"NEW": {"S": "y"}, "new": {"N": "1"}}
-        assert found["b"]["_rescued_data"] == json.dumps(rescued, sort_keys=True)
-        run(job(ledger, to))  # the types that it has are its own
-        with pytest.raises(UsageError, match=r"total is decimal128\(12, 2\) in the mirror"):
-            job(ledger, to, given=given_columns("total string"))
-        run(job(ledger, to, given=given_columns("later timestamp")))
-        assert schema_of(to).field("later").type == pa.timestamp("us", tz="UTC")
+    ledger.change("a")
+    ledger.settle()
+    run(job(ledger, to))
+    ledger.change("b", {"pk": {"S": "b"}})
+    ledger.simulator.remove("b")
+    ledger.note("b", None)
+    ledger.settle()
+    assert run(job(ledger, to)).changes == 2
+    assert run(job(ledger, to)).changes == 0
+    assert current(to) == now(ledger)
 
 
-def test_what_it_can_not_do_is_said(tmp_path: Path) -> None:
+def test_columns_grow_and_what_fits_in_none_is_rescued(tmp_path: Path, ledger: Ledger) -> None:
     to = tmp_path / "orders"
-    with Ledger(15) as ledger:
-        ledger.change("a")
-        run(job(ledger, to))
-        ledger.change("a")
-        ledger.settle()
-        late = job(ledger, to)
-        run(job(ledger, to))
-        with pytest.raises(WatcherError, match="was changed by another mirror"):
-            run(late)
-        slow = MirrorTable(str(to))
-        assert slow.state
-        ledger.change("a")
-        ledger.settle()
-        run(job(ledger, to))
-        slow.compact()  # so that it has read the other's commits
-        with pytest.raises(WatcherError, match="was changed by another mirror"):
-            slow.append(slow.schema.empty_table(), slow.state)
-        with pytest.raises(UsageError, match="was created without --history"):
-            job(ledger, to, history=True)
-        ledger.clock.sleep(60)
-        ledger.simulator.enable_new_stream()
-        with pytest.raises(UsageError, match=r"mirrors arn:.*: give another folder"):
-            job(ledger, to)
-        write_deltalake(str(tmp_path / "theirs"), pa.table({"a": [1]}))
-        with pytest.raises(UsageError, match="that mirror has not made"):
-            job(ledger, tmp_path / "theirs")
-        earlier = CommitProperties(custom_metadata={"watcher": '{"stream": "arn", "copied": true}'})
-        rows_of_theirs = pa.table({"a": [1]})
-        write_deltalake(str(tmp_path / "earlier"), rows_of_theirs, commit_properties=earlier)
-        with pytest.raises(UsageError, match="of another version of watcher: give another folder"):
-            job(ledger, tmp_path / "earlier")
-        (tmp_path / "files").mkdir()
-        (tmp_path / "files" / "mine.txt").touch()
-        with pytest.raises(UsageError, match="files that are no Delta table"):
-            run(job(ledger, tmp_path / "files"))
+    ledger.change("a", {"pk": {"S": "a"}, "total": {"N": "12.50"}})
+    ledger.settle()
+    given = given_columns("total decimal(12,2)")
+    run(job(ledger, to, given=given))
+    ledger.change("a", {"pk": {"S": "a"}, "total": {"N": "0.001"}, "new": {"S": "x"}})
+    ledger.change("b", {"pk": {"S": "b"}, "new": {"N": "1"}, "NEW": {"S": "y"}})
+    ledger.settle()
+    run(job(ledger, to, given=given))
+
+    found = {row["pk"]: row for row in rows(to)}
+    attributes = ("total", "new", "_rescued_data")
+
+    assert {name: found["a"][name] for name in attributes} == {
+        "total": None,
+        "new": "x",
+        "_rescued_data": '{"total": {"N": "0.001"}}',
+    }
+    rescued = {"NEW": {"S": "y"}, "new": {"N": "1"}}
+    assert found["b"]["_rescued_data"] == json.dumps(rescued, sort_keys=True)
+    run(job(ledger, to))  # the types that it has are its own
+    with pytest.raises(UsageError, match=r"total is decimal128\(12, 2\) in the mirror"):
+        job(ledger, to, given=given_columns("total string"))
+    run(job(ledger, to, given=given_columns("later timestamp")))
+    assert schema_of(to).field("later").type == pa.timestamp("us", tz="UTC")
 
 
-def test_a_view_type_without_old_images_has_no_history(tmp_path: Path) -> None:
-    with Ledger(18) as ledger:
-        ledger.simulator.enable_new_stream(view_type="NEW_IMAGE")
-        with pytest.raises(StreamError, match="to keep every version"):
-            job(ledger, tmp_path / "orders", history=True)
+def test_what_it_can_not_do_is_said(tmp_path: Path, ledger: Ledger) -> None:
+    to = tmp_path / "orders"
+    ledger.change("a")
+    run(job(ledger, to))
+    ledger.change("a")
+    ledger.settle()
+    late = job(ledger, to)
+    run(job(ledger, to))
+    with pytest.raises(WatcherError, match="was changed by another mirror"):
+        run(late)
+    slow = MirrorTable(str(to))
+    assert slow.state
+    ledger.change("a")
+    ledger.settle()
+    run(job(ledger, to))
+    slow.compact()  # so that it has read the other's commits
+    with pytest.raises(WatcherError, match="was changed by another mirror"):
+        slow.append(slow.schema.empty_table(), slow.state)
+    with pytest.raises(UsageError, match="was created without --history"):
+        job(ledger, to, history=True)
+    ledger.clock.sleep(60)
+    ledger.simulator.enable_new_stream()
+    with pytest.raises(UsageError, match=r"mirrors arn:.*: give another folder"):
+        job(ledger, to)
+    write_deltalake(str(tmp_path / "theirs"), pa.table({"a": [1]}))
+    with pytest.raises(UsageError, match="that mirror has not made"):
+        job(ledger, tmp_path / "theirs")
+    earlier = CommitProperties(custom_metadata={"watcher": '{"stream": "arn", "copied": true}'})
+    rows_of_theirs = pa.table({"a": [1]})
+    write_deltalake(str(tmp_path / "earlier"), rows_of_theirs, commit_properties=earlier)
+    with pytest.raises(UsageError, match="of another version of watcher: give another folder"):
+        job(ledger, tmp_path / "earlier")
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "mine.txt").touch()
+    with pytest.raises(UsageError, match="files that are no Delta table"):
+        run(job(ledger, tmp_path / "files"))
+
+
+def test_a_view_type_without_old_images_has_no_history(tmp_path: Path, ledger: Ledger) -> None:
+    ledger.simulator.enable_new_stream(view_type="NEW_IMAGE")
+    with pytest.raises(StreamError, match="to keep every version"):
+        job(ledger, tmp_path / "orders", history=True)
 
 
 def test_it_compacts_and_vacuums_now_and_then(

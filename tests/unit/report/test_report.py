@@ -108,8 +108,7 @@ def test_a_table_is_not_mistaken_for_a_path(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name, value in simulator.environment.items():
-        monkeypatch.setenv(name, value)
+    simulator.set_environment(monkeypatch.setenv)
     monkeypatch.chdir(tmp_path)
     simulator.bulk(5)
     simulator.advance(2)

@@ -1,6 +1,7 @@
 """An archive in Parquet, as `archive` writes it, before the stream."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from tests.ledger.ledger import Ledger, by_key
 from tests.support.pulled import Pulled
 from watcher.errors import DataLossError, UsageError
+from watcher.records.record import Record
 from watcher.time_machine.archives import Archive
 from watcher.time_machine.as_of import items_as_of
 from watcher.time_machine.sources import Sources
@@ -29,7 +31,7 @@ def archive(ledger: Ledger, folder: Path, layout: str = "date=2026-11-21") -> Pa
     reading = Pulled(stream.service, stream.arn, "trim_horizon", clock=ledger.clock)
     records = list(iter(reading.__next__, None))
     for first in range(0, len(records), 10):
-        rows = [_row(each) for each in records[first : first + 10]]
+        rows = [row_of(each) for each in records[first : first + 10]]
         name = f"part-{len(records) - first:05}.parquet"  # in no order
         day = folder / layout.format(batch=first // 20)
         day.mkdir(parents=True, exist_ok=True)
@@ -39,7 +41,7 @@ def archive(ledger: Ledger, folder: Path, layout: str = "date=2026-11-21") -> Pa
     return folder
 
 
-def _row(record: Any) -> dict[str, Any]:
+def row_of(record: Record, form: Callable[[Any], Any] = dict) -> dict[str, Any]:
     wire = json.loads(bytes(record.raw))
     change = wire["dynamodb"]
     images = {"keys": "Keys", "new_image": "NewImage", "old_image": "OldImage"}
@@ -48,7 +50,7 @@ def _row(record: Any) -> dict[str, Any]:
         "event_id": wire["eventID"],
         "event_name": wire["eventName"],
         "approximate_creation_time": record.created_at,
-        **{column: value and json.dumps(value) for column, value in texts.items()},
+        **{column: value and json.dumps(form(value)) for column, value in texts.items()},
         "sequence_number": change["SequenceNumber"],
         "size_bytes": change["SizeBytes"],
         "stream_view_type": change["StreamViewType"],
@@ -62,49 +64,50 @@ def both(ledger: Ledger, folder: Path) -> Sources:
 
 
 @pytest.mark.parametrize("layout", ["date=2026-11-21", "batch={batch}/date=2026-11-21"])
-def test_a_second_before_the_stream_s_retention(tmp_path: Path, layout: str) -> None:
-    with Ledger(31) as ledger:
-        ledger.write(100)
-        second = ledger.second
-        ledger.write(100)
-        ledger.clock.sleep(12 * 3600)
-        lake = archive(ledger, tmp_path / "lake", layout)
-        ledger.clock.sleep(10 * 3600)
-        ledger.write(100)
-        at = datetime.fromtimestamp(second, UTC)
-        # Both still hold it: what they share counts once.
-        assert by_key(items_as_of(both(ledger, lake), at)) == ledger.at(second)
-        ledger.clock.sleep(3 * 3600)
-        with pytest.raises(DataLossError, match="nothing is known of"):
-            items_as_of(both(ledger, lake), at)
-        with pytest.raises(UsageError, match="is before what orders holds"):
-            items_as_of(ledger.sources(), at)
+def test_a_second_before_the_stream_s_retention(
+    tmp_path: Path, layout: str, ledger: Ledger
+) -> None:
+    ledger.write(100)
+    second = ledger.second
+    ledger.write(100)
+    ledger.clock.sleep(12 * 3600)
+    lake = archive(ledger, tmp_path / "lake", layout)
+    ledger.clock.sleep(10 * 3600)
+    ledger.write(100)
+    at = datetime.fromtimestamp(second, UTC)
+    # Both still hold it: what they share counts once.
+    assert by_key(items_as_of(both(ledger, lake), at)) == ledger.at(second)
+    ledger.clock.sleep(3 * 3600)
+    with pytest.raises(DataLossError, match="nothing is known of"):
+        items_as_of(both(ledger, lake), at)
+    with pytest.raises(UsageError, match="is before what orders holds"):
+        items_as_of(ledger.sources(), at)
 
 
-def test_an_undo_reads_on_from_an_archive(tmp_path: Path) -> None:
-    with Ledger(32) as ledger:
-        ledger.write(50)
-        first = ledger.second + 1
-        ledger.clock.sleep(1)
-        ledger.write(20)
-        last = ledger.second
-        ledger.settle()
-        lake = archive(ledger, tmp_path / "lake")
-        expected, _ = ledger.without(first, last)
-        span = datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
-        choice = ChangeFilter(*span, only="insert,modify,remove,ttl")
-        plan = plan_undo(both(ledger, lake), choice, tmp_path / "undo.jsonl")
-        list(plan.apply(write_limit=1e9))
-        assert ledger.items() == expected
+def test_an_undo_reads_on_from_an_archive(tmp_path: Path, ledger: Ledger) -> None:
+    ledger.write(50)
+    first = ledger.second + 1
+    ledger.clock.sleep(1)
+    ledger.write(20)
+    last = ledger.second
+    ledger.settle()
+    lake = archive(ledger, tmp_path / "lake")
+    expected, _ = ledger.without(first, last)
+    span = datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
+    choice = ChangeFilter(*span, only="insert,modify,remove,ttl")
+    plan = plan_undo(both(ledger, lake), choice, tmp_path / "undo.jsonl")
+    list(plan.apply(write_limit=1e9))
+    assert ledger.items() == expected
 
 
-def test_a_batch_counts_once_it_is_whole_and_one_that_is_gone_is_missed(tmp_path: Path) -> None:
-    with Ledger(35) as ledger:
-        ledger.write(60)
-        lake = archive(ledger, tmp_path / "lake", "batch={batch}/date=2026-11-21")
-        whole = [each.sequence_number for each in Archive(lake).records()]
-        (lake / "batch=2" / "_SUCCESS").unlink()
-        assert [each.sequence_number for each in Archive(lake).records()] == whole[:40]
-        (lake / "batch=1").rename(tmp_path / "elsewhere")
-        with pytest.raises(UsageError, match="is incomplete: batch=1 is missing"):
-            Archive(lake)
+def test_a_batch_counts_once_it_is_whole_and_one_that_is_gone_is_missed(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    ledger.write(60)
+    lake = archive(ledger, tmp_path / "lake", "batch={batch}/date=2026-11-21")
+    whole = [each.sequence_number for each in Archive(lake).records()]
+    (lake / "batch=2" / "_SUCCESS").unlink()
+    assert [each.sequence_number for each in Archive(lake).records()] == whole[:40]
+    (lake / "batch=1").rename(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="is incomplete: batch=1 is missing"):
+        Archive(lake)

@@ -1,15 +1,17 @@
 """What was it: equal to a ledger at any second, whoever writes meanwhile."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from unittest import mock
 
 import msgspec
 import pytest
 
 from tests.ledger.ledger import DisturbedTables, Ledger, by_key
-from watcher.aws.config import AwsConfig
-from watcher.aws.tables import Description, TablesClient
+from watcher.aws.tables import Description
 from watcher.errors import DataLossError, StreamError, UsageError
 from watcher.records.filters import record_filter
+from watcher.records.record import Record
 from watcher.time_machine.as_of import items_as_of
 from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.sources import Matching
@@ -40,101 +42,91 @@ def test_any_second_is_as_the_ledger_has_it_while_others_write(seed: int) -> Non
             }
 
 
-def test_a_filter_sees_the_items_as_they_were() -> None:
-    with Ledger(2) as ledger:
-        ledger.change("item-1", {"pk": {"S": "item-1"}, "state": {"S": "open"}})
-        ledger.change("item-2", {"pk": {"S": "item-2"}, "state": {"S": "shut"}})
-        second = ledger.second
-        ledger.clock.sleep(10)
-        ledger.change("item-1", {"pk": {"S": "item-1"}, "state": {"S": "shut"}})
-        ledger.settle()
-        test = record_filter('{"dynamodb": {"NewImage": {"state": {"S": ["open"]}}}}')
-        assert test is not None
-        matches = Matching(test, "item")
-        found = items_as_of(ledger.sources(), moment(second), None, matches)
-        assert list(by_key(found)) == ["item-1"]
-        assert found.key_names == ("pk",)
+def test_a_filter_sees_the_items_as_they_were(ledger: Ledger) -> None:
+    ledger.change("item-1", {"pk": {"S": "item-1"}, "state": {"S": "open"}})
+    ledger.change("item-2", {"pk": {"S": "item-2"}, "state": {"S": "shut"}})
+    second = ledger.second
+    ledger.clock.sleep(10)
+    ledger.change("item-1", {"pk": {"S": "item-1"}, "state": {"S": "shut"}})
+    ledger.settle()
+    test = record_filter('{"dynamodb": {"NewImage": {"state": {"S": ["open"]}}}}')
+    assert test is not None
+    matches = Matching(test, "item")
+    found = items_as_of(ledger.sources(), moment(second), None, matches)
+    assert list(by_key(found)) == ["item-1"]
+    assert found.key_names == ("pk",)
 
 
-def test_what_can_t_be_told_is_refused() -> None:
-    with Ledger(3) as ledger:
-        ledger.write(10)
-        ledger.settle()
-        second = ledger.second
-        with pytest.raises(UsageError, match="in the future"):
-            items_as_of(ledger.sources(), moment(second + 100))
-        with pytest.raises(UsageError, match="is before what orders holds, which begins"):
-            items_as_of(ledger.sources(), moment(second - 3600))
-        ledger.clock.sleep(30 * 3600)
-        ledger.write(10)
-        with pytest.raises(UsageError, match="is before what orders holds"):
-            items_as_of(ledger.sources(), moment(second))
+def test_what_can_t_be_told_is_refused(ledger: Ledger) -> None:
+    ledger.write(10)
+    ledger.settle()
+    second = ledger.second
+    with pytest.raises(UsageError, match="in the future"):
+        items_as_of(ledger.sources(), moment(second + 100))
+    with pytest.raises(UsageError, match="is before what orders holds, which begins"):
+        items_as_of(ledger.sources(), moment(second - 3600))
+    ledger.clock.sleep(30 * 3600)
+    ledger.write(10)
+    with pytest.raises(UsageError, match="is before what orders holds"):
+        items_as_of(ledger.sources(), moment(second))
 
 
-def test_a_time_that_leaves_retention_during_the_reading_is_refused() -> None:
-    with Ledger(4) as ledger:
-        ledger.write(50)
-        second = ledger.second
-        ledger.write(10)
-        ledger.clock.sleep(24 * 3600 - 5)
-        sources = ledger.sources()
-        reading = sources.records
+def test_a_time_that_leaves_retention_during_the_reading_is_refused(ledger: Ledger) -> None:
+    ledger.write(50)
+    second = ledger.second
+    ledger.write(10)
+    ledger.clock.sleep(24 * 3600 - 5)
+    sources = ledger.sources()
+    reading = sources.records
 
-        def slowly() -> object:
-            for record in reading():
-                ledger.clock.sleep(1)
-                yield record
+    def slowly() -> Iterator[Record]:
+        for record in reading():
+            ledger.clock.sleep(1)
+            yield record
 
-        sources.records = slowly  # type: ignore[assignment, method-assign]
-        with pytest.raises((UsageError, DataLossError)):
-            items_as_of(sources, moment(second))
+    with (
+        mock.patch.object(sources, "records", slowly),
+        pytest.raises((UsageError, DataLossError)),
+    ):
+        items_as_of(sources, moment(second))
 
 
 @pytest.mark.parametrize("view_type", ["NEW_IMAGE", "KEYS_ONLY"])
-def test_a_stream_without_old_images_is_refused(view_type: str) -> None:
-    with Ledger(5) as ledger:
-        ledger.simulator.enable_new_stream(view_type=view_type)
-        ledger.write(5)
-        with pytest.raises(StreamError, match=f"view type is {view_type}"):
-            items_as_of(ledger.sources(), moment(ledger.second))
+def test_a_stream_without_old_images_is_refused(view_type: str, ledger: Ledger) -> None:
+    ledger.simulator.enable_new_stream(view_type=view_type)
+    ledger.write(5)
+    with pytest.raises(StreamError, match=f"view type is {view_type}"):
+        items_as_of(ledger.sources(), moment(ledger.second))
 
 
-def test_old_images_alone_are_enough() -> None:
-    with Ledger(6) as ledger:
-        ledger.simulator.enable_new_stream(view_type="OLD_IMAGE")
-        ledger.write(50)
-        second = ledger.second
-        ledger.write(50)
-        assert by_key(items_as_of(ledger.sources(), moment(second))) == ledger.at(second)
+def test_old_images_alone_are_enough(ledger: Ledger) -> None:
+    ledger.simulator.enable_new_stream(view_type="OLD_IMAGE")
+    ledger.write(50)
+    second = ledger.second
+    ledger.write(50)
+    assert by_key(items_as_of(ledger.sources(), moment(second))) == ledger.at(second)
 
 
-def test_a_stream_that_is_disabled_is_refused() -> None:
-    with Ledger(7) as ledger:
-        ledger.write(5)
-        second = ledger.second
-        ledger.settle()
-        ledger.simulator.disable_stream()
-        with pytest.raises(StreamError, match="disabled or deleted"):
-            items_as_of(ledger.sources(), moment(second))
+def test_a_stream_that_is_disabled_is_refused(ledger: Ledger) -> None:
+    ledger.write(5)
+    second = ledger.second
+    ledger.settle()
+    ledger.simulator.disable_stream()
+    with pytest.raises(StreamError, match="disabled or deleted"):
+        items_as_of(ledger.sources(), moment(second))
 
 
-class TablesMadeAnew(TablesClient):
-    """Describes each table as made at this time."""
-
-    def __init__(self, connection: AwsConfig, created: datetime) -> None:
-        super().__init__(connection)
-        self._created_at = created
+class TablesMadeAnew(DisturbedTables):
+    """Describes each table as made now."""
 
     def named(self, arn: str) -> tuple[str, Description]:
         name, description = super().named(arn)
-        return name, msgspec.structs.replace(description, created=self._created_at)
+        return name, msgspec.structs.replace(description, created=moment(self.ledger.second))
 
 
-def test_a_table_that_was_made_anew_is_refused() -> None:
-    with Ledger(8) as ledger:
-        ledger.write(5)
-        second = ledger.second
-        ledger.settle()
-        sources = ledger.sources(TablesMadeAnew(ledger.connection, moment(ledger.second)))
-        with pytest.raises(StreamError, match="was deleted and created again"):
-            items_as_of(sources, moment(second))
+def test_a_table_that_was_made_anew_is_refused(ledger: Ledger) -> None:
+    ledger.write(5)
+    second = ledger.second
+    ledger.settle()
+    with pytest.raises(StreamError, match="was deleted and created again"):
+        items_as_of(ledger.sources(TablesMadeAnew(ledger)), moment(second))

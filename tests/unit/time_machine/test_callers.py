@@ -18,7 +18,6 @@ from watcher.time_machine.callers import (
     AT_THE_EDGE,
     NO_CALL,
     REDACTED,
-    TOO_FEW,
     TTL,
     Answer,
     Callers,
@@ -153,18 +152,6 @@ def test_a_statement_may_have_written_any_key() -> None:
     assert (answer.certainty, names(answer)) == (Certainty.SEVERAL, ["role/api", "role/evil"])
 
 
-def test_each_item_of_a_batch_and_of_a_transaction_has_its_caller() -> None:
-    rows = [
-        {"operation": "Put", "tableName": "orders", "key": {"PK": "ada", "SK": f"order-{n}"}}
-        for n in (7, 8)
-    ]
-    for name in ("BatchWriteItem", "TransactWriteItems"):
-        event = trails.event(name, SECOND, {"requestItems": rows})
-        other = {"PK": {"S": "ada"}, "SK": {"S": "order-8"}}
-        answers = found([event], change(), change(key=other))
-        assert [each.certainty for each in answers] == [Certainty.CERTAIN] * 2
-
-
 def test_time_to_live_and_replication_are_callers_of_their_own() -> None:
     identity = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
     by_ttl = change(kind="REMOVE", userIdentity=identity)
@@ -195,15 +182,6 @@ def test_a_call_that_two_trails_have_counts_once_with_the_fuller_name() -> None:
     # Nor does it explain two changes.
     answers = found([full, full], change(), change())
     assert answers[0].certainty is Certainty.MAY_BE
-
-
-def test_more_changes_than_calls_are_not_certain() -> None:
-    """The trail lacks a call: it may be the one of either change."""
-    answers = found([trails.put(SECOND)], change(SECOND), change(SECOND + 1))
-    assert [each.certainty for each in answers] == [Certainty.MAY_BE] * 2
-    assert answers[0].reason == TOO_FEW
-    apart = found([trails.put(SECOND)], change(SECOND), change(SECOND + 60))
-    assert [each.certainty for each in apart] == [Certainty.CERTAIN, Certainty.UNKNOWN]
 
 
 def test_a_change_without_a_time_has_no_caller() -> None:
@@ -267,15 +245,3 @@ def test_with_a_call_missing_a_change_is_not_pinned_on_too_few_calls(
     second, who = made[missing]
     answer = answers[second]
     assert answer.certainty is not Certainty.CERTAIN or names(answer) == [who]
-
-
-@given(st.lists(_call, max_size=8), st.randoms(use_true_random=False))
-def test_the_order_of_the_files_tells_nothing(
-    world: list[tuple[float, str, bool, bool, bool, float]], chance: Any
-) -> None:
-    calls = [TimedCall(int(when), Caller(who), deletes) for when, who, deletes, *_ in world]
-    seconds = [int(when) for when, *_ in world]
-    before = dict(join(seconds, calls, removes=False))
-    chance.shuffle(calls)
-    chance.shuffle(seconds)
-    assert dict(join(seconds, calls, removes=False)) == before

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.simulator import Simulator
-from watcher.aws.tables import Description
 from watcher.cli import main
 from watcher.errors import UsageError
 from watcher.formatting import style
@@ -59,11 +58,9 @@ def test_a_change_of_two_attributes_counts_for_both_and_its_key_for_none() -> No
 
 
 def test_what_programs_get_has_no_escapes(
-    simulator: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    simulator: Simulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Text on a terminal has; a tab in a name is a tab for a program."""
-    for name, value in simulator.environment.items():
-        monkeypatch.setenv(name, value)
     one = {"N": "1"}
     simulator.put({"pk": {"S": "a\tb"}, "x\ty": one, "a.b": one, "a": {"M": {"b": one}}})
     simulator.advance(60)
@@ -86,11 +83,7 @@ def test_what_can_t_be_counted_by_is_refused(by: str, says: str) -> None:
         dimensions(by)
 
 
-def test_on_the_command_line(
-    simulator: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in simulator.environment.items():
-        monkeypatch.setenv(name, value)
+def test_on_the_command_line(simulator: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
     simulator.write("a", 3)
     simulator.write("b", 2)
     simulator.remove("b", ttl=True)
@@ -103,14 +96,3 @@ def test_on_the_command_line(
     assert found == [{"key": "pk=a", "changes": 2}, {"key": "pk=b", "changes": 1}]
     assert main(["count", "orders", "--until", "30m", "-o", "csv"]) == 0
     assert capsys.readouterr().out == "kind,changes\n"
-
-
-def test_a_key_of_the_wrong_type_is_refused(
-    simulator: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The simulator's own keys are strings.
-    monkeypatch.setattr(Description, "types", property(lambda _: {"pk": "S", "n": "N"}))
-    for name, value in simulator.environment.items():
-        monkeypatch.setenv(name, value)
-    assert main(["count", "orders", "--key", "pk=a", "--key", "n=five"]) == 2
-    assert "--key n=five: n is a number" in capsys.readouterr().err

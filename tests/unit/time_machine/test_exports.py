@@ -4,7 +4,6 @@ import gzip
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import boto3
 import pytest
@@ -59,37 +58,34 @@ class Exported:
         return items_as_of(lake, moment(second), one, baseline=baseline)
 
 
-def test_any_second_of_an_archive_is_as_the_ledger_has_it(tmp_path: Path) -> None:
-    with Ledger(5) as ledger:
-        made = Exported(ledger, tmp_path)
-        seconds = [int(made.full_time), int(made.full_time) - 1, int(made.next_time)]
-        seconds += ledger.random.sample(range(made.began, made.ended), 4)
-        for second in seconds:
-            expected = ledger.at(second)
-            assert by_key(made.at(second)) == expected
-            key = ledger.any_key()
-            assert by_key(made.at(second, key=key)) == {
-                name: item for name, item in expected.items() if name == key
-            }
+def test_any_second_of_an_archive_is_as_the_ledger_has_it(tmp_path: Path, ledger: Ledger) -> None:
+    made = Exported(ledger, tmp_path)
+    seconds = [int(made.full_time), int(made.full_time) - 1, int(made.next_time)]
+    seconds += ledger.random.sample(range(made.began, made.ended), 4)
+    for second in seconds:
+        expected = ledger.at(second)
+        assert by_key(made.at(second)) == expected
+        key = ledger.any_key()
+        assert by_key(made.at(second, key=key)) == {
+            name: item for name, item in expected.items() if name == key
+        }
 
 
-def test_a_stream_goes_on_from_an_export_without_a_scan(tmp_path: Path) -> None:
-    with Ledger(8) as ledger:
-        made = Exported(ledger, tmp_path)
-        ledger.write(40)
-        second = ledger.second
-        ledger.settle()
-        baseline = Export(str(made.full), HERE)
-        found = items_as_of(ledger.sources(), moment(second), baseline=baseline)
-        assert by_key(found) == ledger.at(second)
-        assert found.key_names == ("pk",)
+def test_a_stream_goes_on_from_an_export_without_a_scan(tmp_path: Path, ledger: Ledger) -> None:
+    made = Exported(ledger, tmp_path)
+    ledger.write(40)
+    second = ledger.second
+    ledger.settle()
+    baseline = Export(str(made.full), HERE)
+    found = items_as_of(ledger.sources(), moment(second), baseline=baseline)
+    assert by_key(found) == ledger.at(second)
+    assert found.key_names == ("pk",)
 
 
 def test_the_command_takes_an_archive_and_an_export(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ledger: Ledger
 ) -> None:
-    with Ledger(12) as ledger:
-        made = Exported(ledger, tmp_path)
+    made = Exported(ledger, tmp_path)
     second = made.full_time + 3
     words = ["as-of", made.lake, "--at", moment(second).isoformat(), "--baseline", str(made.full)]
     assert main([*words, "--dynamodb-json"]) == 0
@@ -174,55 +170,41 @@ def test_an_incremental_export_is_no_baseline(tmp_path: Path) -> None:
 
 
 def test_what_can_only_be_guessed_is_refused(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ledger: Ledger
 ) -> None:
-    with Ledger(10) as ledger:
-        start = ledger.clock.time()
-        ledger.clock.sleep(5)
-        made = Exported(ledger, tmp_path)
-        early = exports.full(tmp_path / "early", [{"pk": {"S": "a"}}], start - 100)
-        with pytest.raises(UsageError, match=r"is before what .*lake holds, which begins"):
-            made.at(made.began, early)
-        other = exports.full(tmp_path / "other", [{"id": {"S": "a"}}], made.full_time)
-        with pytest.raises(UsageError, match="it belongs to another table: its items have no pk"):
-            made.at(made.began, other)
-        assert "if the table was changed" not in caplog.text
-        made.at(ledger.second)
-        assert "if the table was changed between then and" in caplog.text
-        arn = "arn:aws:dynamodb:us-east-1:1:table/b"
-        strange = exports.full(tmp_path / "strange", [], made.full_time, tableArn=arn)
-        with pytest.raises(UsageError, match=r"it belongs to .*table/b, not to .*orders"):
-            items_as_of(ledger.sources(), moment(made.ended), baseline=Export(str(strange), HERE))
+    start = ledger.clock.time()
+    ledger.clock.sleep(5)
+    made = Exported(ledger, tmp_path)
+    early = exports.full(tmp_path / "early", [{"pk": {"S": "a"}}], start - 100)
+    with pytest.raises(UsageError, match=r"is before what .*lake holds, which begins"):
+        made.at(made.began, early)
+    other = exports.full(tmp_path / "other", [{"id": {"S": "a"}}], made.full_time)
+    with pytest.raises(UsageError, match="it belongs to another table: its items have no pk"):
+        made.at(made.began, other)
+    assert "if the table was changed" not in caplog.text
+    made.at(ledger.second)
+    assert "if the table was changed between then and" in caplog.text
+    arn = "arn:aws:dynamodb:us-east-1:1:table/b"
+    strange = exports.full(tmp_path / "strange", [], made.full_time, tableArn=arn)
+    with pytest.raises(UsageError, match=r"it belongs to .*table/b, not to .*orders"):
+        items_as_of(ledger.sources(), moment(made.ended), baseline=Export(str(strange), HERE))
 
 
-def test_images_that_are_needed_and_are_not_there(tmp_path: Path) -> None:
-    line: dict[str, Any] = {
-        "eventName": "MODIFY",
-        "dynamodb": {
-            "Keys": {"pk": {"S": "a"}},
-            "SequenceNumber": "1" * 21,
-            "ApproximateCreationDateTime": 1e9,
-            "StreamViewType": "KEYS_ONLY",
-        },
-    }
-    path = tmp_path / "changes.jsonl"
-    path.write_text(json.dumps(line) + "\n")
-    for time, which in ((1e9 + 9, "old"), (1e9, "new")):
-        place = exports.full(tmp_path / which, [], time)
-        at = 1e9 - 1 if which == "old" else 1e9 + 1
-        line["dynamodb"]["ApproximateCreationDateTime"] = at
-        older = {**line, "dynamodb": {**line["dynamodb"], "ApproximateCreationDateTime": 1}}
-        older["dynamodb"]["SequenceNumber"] = "1" * 20
-        path.write_text(json.dumps(older) + "\n" + json.dumps(line) + "\n")
-        sources = Sources([str(path)], None, strict=True)
-        with pytest.raises(StreamError, match=f"a MODIFY has no {which} image"):
-            items_as_of(
-                sources,
-                moment(1e9 - 5 if which == "old" else 1e9 + 5),
-                None,
-                None,
-                Export(str(place), HERE),
-            )
+@pytest.mark.parametrize(("which", "late"), [("old", -1), ("new", 1)])
+def test_images_that_are_needed_and_are_not_there(which: str, late: int, tmp_path: Path) -> None:
+    with (tmp_path / "changes.jsonl").open("w") as file:
+        for number, time in enumerate((1, 1e9 + late)):
+            change = {
+                "Keys": {"pk": {"S": "a"}},
+                "SequenceNumber": str(10**20 + number),
+                "ApproximateCreationDateTime": time,
+                "StreamViewType": "KEYS_ONLY",
+            }
+            file.write(json.dumps({"eventName": "MODIFY", "dynamodb": change}) + "\n")
+    sources = Sources([file.name], None, strict=True)
+    place = exports.full(tmp_path, [], 1e9 - 8 * min(late, 0))
+    with pytest.raises(StreamError, match=f"a MODIFY has no {which} image"):
+        items_as_of(sources, moment(1e9 + 5 * late), baseline=Export(str(place), HERE))
 
 
 def test_half_a_surrogate_pair_in_an_export_is_read_as_a_scan_reads_it(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
 """What happened to an item: from a stream, an archive, a file, and one after another."""
 
-import json
 import logging
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from pyarrow import parquet
 
 from tests.simulator import Simulator
 from tests.support.hand_clock import HandClock
+from tests.unit.time_machine.test_archives import row_of
 from watcher import History, Stream, StreamError, UsageError, history
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
@@ -23,10 +23,7 @@ from watcher.time_machine.sources import Sources, StreamSource
 KEY = {"pk": "a"}
 
 
-@pytest.fixture(autouse=True)
-def aws(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in simulator.environment.items():
-        monkeypatch.setenv(name, value)
+pytestmark = pytest.mark.usefixtures("simulator")
 
 
 def a_life(simulator: Simulator) -> None:
@@ -92,49 +89,28 @@ def test_a_gap_between_a_file_and_the_stream_is_said(
     assert "GAP: nothing is known of" in caplog.text
 
 
-@pytest.mark.parametrize("images", ["plain", "wire"])
-def test_an_archive_in_any_order_of_its_files(
-    simulator: Simulator, tmp_path: Path, images: str
-) -> None:
-    day = tmp_path / "lake" / "date=2026-11-21"
-    day.mkdir(parents=True)
-    a_life(simulator)
-    records = list(iter(Stream("orders", "trim_horizon").__next__, None))
-    for number, record in enumerate(reversed(records)):
-        row = archived(json.loads(bytes(record.raw)), record.shard_id, wire=images == "wire")
-        parquet.write_table(pa.Table.from_pylist([row]), day / f"part-{number:05}.parquet")
-    found = found_in(simulator, day.parent)
-    assert [record.event_name for record in found] == ["INSERT", "MODIFY", "REMOVE", "INSERT"]
-    assert [record.changes.get("v") for record in found][1] == (1, 2)
-
-
-def archived(record: dict[str, Any], shard_id: str, *, wire: bool) -> dict[str, Any]:
-    change = record["dynamodb"]
-
-    def image(name: str) -> str | None:
-        if name not in change:
-            return None
-        return json.dumps(change[name] if wire else plain(change[name]))
-
-    return {
-        "event_id": record["eventID"],
-        "event_name": record["eventName"],
-        "approximate_creation_time": datetime(2026, 11, 21, 8, tzinfo=UTC),
-        "keys": image("Keys"),
-        "new_image": image("NewImage"),
-        "old_image": image("OldImage"),
-        "sequence_number": change["SequenceNumber"],
-        "stream_view_type": change["StreamViewType"],
-        "shard_id": shard_id,
-    }
-
-
 def plain(item: dict[str, dict[str, str]]) -> dict[str, Any]:
     return {
         name: int(text) if kind == "N" else text
         for name, value in item.items()
         for kind, text in value.items()
     }
+
+
+@pytest.mark.parametrize("form", [plain, dict])
+def test_an_archive_in_any_order_of_its_files(
+    simulator: Simulator, tmp_path: Path, form: Callable[[Any], Any]
+) -> None:
+    day = tmp_path / "lake" / "date=2026-11-21"
+    day.mkdir(parents=True)
+    a_life(simulator)
+    records = list(iter(Stream("orders", "trim_horizon").__next__, None))
+    for number, record in enumerate(reversed(records)):
+        row = pa.Table.from_pylist([row_of(record, form)])
+        parquet.write_table(row, day / f"part-{number:05}.parquet")
+    found = found_in(simulator, day.parent)
+    assert [record.event_name for record in found] == ["INSERT", "MODIFY", "REMOVE", "INSERT"]
+    assert [record.changes.get("v") for record in found][1] == (1, 2)
 
 
 def test_a_role_that_may_not_read_the_table_still_gets_the_changes(
@@ -147,21 +123,6 @@ def test_a_role_that_may_not_read_the_table_still_gets_the_changes(
     assert len(found) == 2
     assert found.asked_at is None
     assert "the role needs dynamodb:GetItem on" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("key", "message"),
-    [
-        ([], "give the item's whole key"),
-        (["pk"], "key pk: give NAME=VALUE"),
-        (["pk=a", "pk=b"], "key pk: give it once"),
-        (["id=a"], "key id: no such key attribute; the table has pk"),
-    ],
-)
-def test_what_can_t_be_an_item_s_key(key: list[str], message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        history("orders", key=key)
-    assert message in str(caught.value)
 
 
 def test_a_stream_comes_last_and_a_start_has_passed() -> None:

@@ -28,6 +28,10 @@ def test_values_become_the_wire_s_own() -> None:
     [
         (["PK=a", "n=five", "b=AA=="], "key n=five: n is a number"),
         (["PK=a", "n=5", "b=?"], "key b=?: b is binary: give base64"),
+        ([], "give the item's whole key: --key NAME=VALUE for each of its parts"),
+        (["pk"], "key pk: give NAME=VALUE"),
+        (["pk=a", "pk=b"], "key pk: give it once: this is about one item"),
+        (["id=a"], "key id: no such key attribute; the table has PK, b, n"),
         (["PK=a", "n=5"], "key PK=a n=5: an item's key is PK and n and b: give b as well"),
     ],
 )

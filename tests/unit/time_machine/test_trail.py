@@ -15,11 +15,11 @@ from botocore.response import StreamingBody
 from tests.support import trails
 from tests.support.hand_clock import HandClock
 from tests.support.moto_server import moto_server
-from tests.support.trails import ACCOUNT, ARN, deliver
+from tests.support.trails import ACCOUNT, deliver
 from tests.unit.time_machine.test_callers import change
 from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError
-from watcher.time_machine.callers import NO_CALL, Answer, Callers, Certainty, Trail
+from watcher.time_machine.callers import Answer, Callers, Certainty, Trail
 
 SECOND = int(datetime(2026, 11, 22, 2, 31, 40, tzinfo=UTC).timestamp())
 MINUTE = 60
@@ -139,21 +139,6 @@ def test_a_plain_file_and_names_of_ones_own(tmp_path: Path) -> None:
     assert answer(plain.parent).certainty is Certainty.CERTAIN
 
 
-def test_a_place_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no such folder"):
-        read(tmp_path / "nowhere")
-
-
-def test_a_table_without_any_call(tmp_path: Path) -> None:
-    deliver(tmp_path, SECOND + MINUTE, trails.put(SECOND, table=ARN + "2"))
-    callers, _ = read(tmp_path)
-    assert not callers.written
-    deliver(tmp_path, SECOND + MINUTE, trails.put(SECOND, key={"PK": "bob", "SK": "x"}))
-    callers, _ = read(tmp_path)
-    assert callers.written == {ARN}
-    assert callers.answer(callers.change_key(change(SECOND))).reason == NO_CALL
-
-
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with moto_server() as url:
@@ -176,7 +161,7 @@ def test_a_bucket_is_read_as_a_folder_is(bucket: str, tmp_path: Path) -> None:
     for place in ("", "/logs", "/logs/AWSLogs/", f"/logs/AWSLogs/o-exampleorgid/{ACCOUNT}"):
         assert names(read(bucket + place)[1]) == expected
         assert answer(bucket + place).certainty is Certainty.CERTAIN
-    for place in ("s3://nowhere", f"{bucket}/log"):
+    for place in ("s3://nowhere", f"{bucket}/log", str(tmp_path / "nowhere")):
         with pytest.raises(UsageError, match="there is no such folder"):
             read(place)
     client.put_object(Bucket="trail", Key="mine/events.json.gz", Body=b"")

@@ -1,7 +1,7 @@
 """Put it back: equal to a ledger without those changes, killed or not, whoever writes meanwhile."""
 
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
@@ -76,10 +76,6 @@ def name_of(step: UndoStep) -> str:
     return bytes(step.key).decode().split('"')[5]
 
 
-def kept(made: Undo) -> list[str]:
-    return [step.kept for step in made.kept]
-
-
 def outcomes(made: Undo) -> dict[str, Outcome]:
     return {name_of(step): outcome for step, outcome in made.apply(write_limit=FAST)}
 
@@ -144,11 +140,7 @@ class KilledRun(NamedTuple):
 def test_killed_as_often_as_may_be_it_ends_and_overwrites_nobody(runs: list[KilledRun]) -> None:
     with Ledger(11) as ledger, TemporaryDirectory() as folder:
         names = [f"item-{number}" for number in range(12)]
-        for value in ("1", "2"):
-            ledger.clock.sleep(10)
-            first = ledger.second
-            for name in names:
-                ledger.change(name, {"pk": {"S": name}, "v": {"N": value}})
+        first = states(ledger, dict.fromkeys(names, "1"), dict.fromkeys(names, "2"))
         others: dict[str, str] = {}
 
         def interfere(number: int) -> None:
@@ -156,7 +148,6 @@ def test_killed_as_often_as_may_be_it_ends_and_overwrites_nobody(runs: list[Kill
             item = {"pk": {"S": names[number]}, "v": {"S": others[names[number]]}}
             ledger.simulator.put(item)
 
-        ledger.settle()
         made = plan(ledger, first, first, Path(folder))
         for run in runs:
             _apply_and_kill(made, ledger, run, interfere)
@@ -194,64 +185,18 @@ def _apply_and_kill(
         outcomes(open_plan(made.path, ledger.connection, stream))
 
 
-def one_bad_change(ledger: Ledger) -> int:
-    """Item a becomes 1, and ten seconds later 2; in which second that was."""
-    ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "1"}})
-    ledger.clock.sleep(10)
-    bad = ledger.second
-    ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "2"}})
-    ledger.settle()
-    return bad
-
-
-def test_what_others_write_meanwhile_is_left_alone(tmp_path: Path) -> None:
-    """Between the look and the write: a value changed, removed, or an attribute added."""
-    with Ledger(11, keys=12) as ledger:
-        for number in range(12):
-            key = f"item-{number}"
-            ledger.change(key, {"pk": {"S": key}, "v": {"N": "1"}, "w": {"SS": ["x"]}})
+def states(ledger: Ledger, *each: Mapping[str, str | None]) -> int:
+    """Items are set to these values, or removed, ten seconds apart; the last one's second."""
+    for values in each:
         ledger.clock.sleep(10)
-        first = ledger.second
-        for number in range(12):
-            key = f"item-{number}"
-            ledger.change(key, {"pk": {"S": key}, "v": {"N": "2"}, "w": {"SS": ["x"]}})
-        last = ledger.second
-        ledger.settle()
-        others: dict[str, Any] = {
-            "item-1": {"pk": {"S": "item-1"}, "v": {"N": "3"}, "w": {"SS": ["x"]}},
-            "item-2": {"pk": {"S": "item-2"}, "v": {"N": "2"}},
-            "item-3": {"pk": {"S": "item-3"}, "v": {"N": "2"}, "w": {"SS": ["x"]}, "n": {"S": "!"}},
-            "item-4": None,
-        }
-        waiting = dict(others)
-
-        def interfere(key: str) -> None:
-            if key in waiting:
-                item = waiting.pop(key)
-                if item is None:
-                    ledger.simulator.remove(key)
-                else:
-                    ledger.simulator.put(item)
-
-        tables = DisturbedTables(ledger, before_write=interfere)
-        made = plan(ledger, first, last, tmp_path, tables)
-        done = outcomes(made)
-
-        assert {key for key, what in done.items() if what is Outcome.CONFLICT} == set(others)
-        found = ledger.items()
-        for key, item in others.items():
-            assert found.get(key) == (None if item is None else native(item))
-        assert found["item-5"]["v"] == 1
-        back = taken_back(made, ledger)
-        assert {name_of(step) for step in back.conflicts} == set(others)
-        outcomes(back)
-        assert {key: ledger.items().get(key) for key in others} == {
-            key: None if item is None else native(item) for key, item in others.items()
-        }, "what was not written is not taken back"
+        second = ledger.second
+        for key, value in values.items():
+            set_to(ledger, key, value)
+    ledger.settle()
+    return second
 
 
 def set_to(ledger: Ledger, key: str, value: str | None) -> None:
-    """Somebody sets an item to this value, or removes it."""
     if value is None:
         ledger.simulator.remove(key)
         ledger.note(key, None)
@@ -259,168 +204,164 @@ def set_to(ledger: Ledger, key: str, value: str | None) -> None:
         ledger.change(key, {"pk": {"S": key}, "v": {"N": value}})
 
 
-def test_a_plan_that_was_reverted_is_new_again(tmp_path: Path) -> None:
-    with Ledger(20) as ledger:
-        bad = one_bad_change(ledger)
-        made = plan(ledger, bad, bad, tmp_path)
-        made.save()
-        for _ in range(3):
-            assert outcomes(reopened(made, ledger)) == {"a": Outcome.RESTORED}
-            assert ledger.items()["a"]["v"] == 1
-            assert outcomes(reopened(made, ledger)) == {"a": Outcome.ALREADY}
-            back = taken_back(made, ledger)
-            assert outcomes(back) == {"a": Outcome.RESTORED}
-            assert ledger.items()["a"]["v"] == 2
-        with pytest.raises(UsageError, match="which can be applied again"):
-            taken_back(back, ledger)
-        outcomes(reopened(made, ledger))
-        set_to(ledger, "a", "2")  # one more time than it was reverted: somebody means it
-        ledger.settle()
-        assert outcomes(reopened(made, ledger)) == {"a": Outcome.CONFLICT}
+def test_what_others_write_meanwhile_is_left_alone(ledger: Ledger, tmp_path: Path) -> None:
+    """Between the look and the write: a value changed, an attribute added, an item removed."""
+    keys = [f"item-{number}" for number in range(12)]
+    first = states(ledger, dict.fromkeys(keys, "1"), dict.fromkeys(keys, "2"))
+    others: dict[str, Any] = {
+        "item-1": {"pk": {"S": "item-1"}, "v": {"N": "3"}},
+        "item-2": {"pk": {"S": "item-2"}},
+        "item-3": {"pk": {"S": "item-3"}, "v": {"N": "2"}, "n": {"S": "!"}},
+        "item-4": None,
+    }
+    waiting = dict(others)
+
+    def interfere(key: str) -> None:
+        if key in waiting:
+            if item := waiting.pop(key):
+                ledger.simulator.put(item)
+            else:
+                ledger.simulator.remove(key)
+
+    made = plan(ledger, first, first, tmp_path, DisturbedTables(ledger, before_write=interfere))
+    done = outcomes(made)
+
+    assert {key for key, what in done.items() if what is Outcome.CONFLICT} == set(others)
+    kept = {key: item and native(item) for key, item in others.items()}
+    assert {key: ledger.items().get(key) for key in others} == kept
+    assert ledger.items()["item-5"]["v"] == 1
+    back = taken_back(made, ledger)
+    assert {name_of(step) for step in back.conflicts} == set(others)
+    outcomes(back)
+    found = {key: ledger.items().get(key) for key in others}
+    assert found == kept, "what was not written is not taken back"
+
+
+def test_a_plan_that_was_reverted_is_new_again(ledger: Ledger, tmp_path: Path) -> None:
+    bad = states(ledger, {"a": "1"}, {"a": "2"})
+    made = plan(ledger, bad, bad, tmp_path)
+    made.save()
+    for _ in range(3):
+        assert outcomes(reopened(made, ledger)) == {"a": Outcome.RESTORED}
+        assert ledger.items()["a"]["v"] == 1
+        assert outcomes(reopened(made, ledger)) == {"a": Outcome.ALREADY}
+        back = taken_back(made, ledger)
+        assert outcomes(back) == {"a": Outcome.RESTORED}
         assert ledger.items()["a"]["v"] == 2
+    with pytest.raises(UsageError, match="which can be applied again"):
+        taken_back(back, ledger)
+    outcomes(reopened(made, ledger))
+    states(ledger, {"a": "2"})  # one more time than it was reverted: somebody means it
+    assert outcomes(reopened(made, ledger)) == {"a": Outcome.CONFLICT}
+    assert ledger.items()["a"]["v"] == 2
 
 
 @pytest.mark.parametrize("is_planned_before", [False, True])
 @pytest.mark.parametrize("values", [("2", None), ("1", None), ("3", "2", None)])
 def test_a_change_after_the_window_is_a_conflict_whatever_the_item_looks_like(
-    values: tuple[str | None, ...], is_planned_before: bool, tmp_path: Path
+    values: tuple[str | None, ...], is_planned_before: bool, ledger: Ledger, tmp_path: Path
 ) -> None:
     """Removed in the window, put back by somebody, and removed by another."""
-    with Ledger(26) as ledger:
-        set_to(ledger, "a", "1")
-        ledger.clock.sleep(10)
-        bad = ledger.second
-        set_to(ledger, "a", None)
-        ledger.settle()
-        made = plan(ledger, bad, bad, tmp_path) if is_planned_before else None
-        for value in values:
-            set_to(ledger, "a", value)
-            ledger.clock.sleep(2)
-        made = made or plan(ledger, bad, bad, tmp_path)
-        assert outcomes(made) == {"a": Outcome.CONFLICT}
-        assert [step.conflict for step in made] == [CHANGED]
-        assert ledger.items() == {}
+    bad = states(ledger, {"a": "1"}, {"a": None})
+    made = plan(ledger, bad, bad, tmp_path) if is_planned_before else None
+    states(ledger, *({"a": value} for value in values))
+    made = made or plan(ledger, bad, bad, tmp_path)
+    assert outcomes(made) == {"a": Outcome.CONFLICT}
+    assert [step.conflict for step in made] == [CHANGED]
+    assert ledger.items() == {}
 
 
 def test_changes_of_others_between_chosen_ones_are_a_conflict_though_they_cancel_out(
-    tmp_path: Path,
+    ledger: Ledger, tmp_path: Path
 ) -> None:
-    with Ledger(23) as ledger:
-        for value in ("1", "2", "3", "2", "4"):
-            set_to(ledger, "a", value)
-            ledger.clock.sleep(10)
-        ledger.settle()
-        of_two = '{"dynamodb": {"NewImage": {"v": {"N": ["2"]}}, "OldImage": {"v": {"N": ["1"]}}}}'
-        of_four = '{"dynamodb": {"NewImage": {"v": {"N": ["4"]}}}}'
-        choice = ChangeFilter(moment(ledger.second - 105), filters=[of_two, of_four])
-        (step,) = plan_undo(ledger.sources(), choice, tmp_path / "undo.jsonl")
-        assert step.conflict == BETWEEN
+    last = states(ledger, *({"a": value} for value in "12324"))
+    of_two = '{"dynamodb": {"NewImage": {"v": {"N": ["2"]}}, "OldImage": {"v": {"N": ["1"]}}}}'
+    of_four = '{"dynamodb": {"NewImage": {"v": {"N": ["4"]}}}}'
+    choice = ChangeFilter(moment(last - 45), filters=[of_two, of_four])
+    (step,) = plan_undo(ledger.sources(), choice, tmp_path / "undo.jsonl")
+    assert step.conflict == BETWEEN
 
 
-def test_after_a_kill_what_somebody_has_set_again_stays(tmp_path: Path) -> None:
+def test_after_a_kill_what_somebody_has_set_again_stays(ledger: Ledger, tmp_path: Path) -> None:
     """The write was made, and a person set the item again to what the plan knows."""
-    with Ledger(27) as ledger:
-        bad = one_bad_change(ledger)
+    bad = states(ledger, {"a": "1"}, {"a": "2"})
 
-        def kill(key: str) -> None:
-            raise KilledError
+    def kill(key: str) -> None:
+        raise KilledError
 
-        made = plan(ledger, bad, bad, tmp_path, DisturbedTables(ledger, after_write=kill))
-        with pytest.raises(KilledError):
-            outcomes(made)
-        assert ledger.items()["a"]["v"] == 1
-        ledger.clock.sleep(10)
-        set_to(ledger, "a", "2")
-        ledger.settle()
-        for _ in range(2):
-            assert outcomes(reopened(made, ledger)) == {"a": Outcome.CONFLICT}
-            assert ledger.items()["a"]["v"] == 2
-
-
-def test_a_plan_whose_changes_since_are_not_known_writes_nothing(tmp_path: Path) -> None:
-    with Ledger(28) as ledger:
-        bad = one_bad_change(ledger)
-        made = plan(ledger, bad, bad, tmp_path)
-        made.save()
-        denied = {"auth_error": "AccessDeniedException", "auth_operations": ("DescribeStream",)}
-        with ledger.simulator.faulty(**denied), pytest.raises(DeniedError):
-            outcomes(reopened(made, ledger))
-        ledger.clock.sleep(25 * 3600)
-        with pytest.raises(UsageError, match=r"is not known \(.*\): make a new one"):
-            outcomes(reopened(made, ledger))
+    made = plan(ledger, bad, bad, tmp_path, DisturbedTables(ledger, after_write=kill))
+    with pytest.raises(KilledError):
+        outcomes(made)
+    assert ledger.items()["a"]["v"] == 1
+    states(ledger, {"a": "2"})
+    for _ in range(2):
+        assert outcomes(reopened(made, ledger)) == {"a": Outcome.CONFLICT}
         assert ledger.items()["a"]["v"] == 2
 
 
-def test_what_a_plan_has_not_written_is_not_taken_back(tmp_path: Path) -> None:
-    with Ledger(34) as ledger:
-        for value in "12":
-            for key in "ab":
-                set_to(ledger, key, value)
-            ledger.clock.sleep(10)
-        ledger.settle()
-        bad = ledger.second - 70
-        made = plan(ledger, bad, bad, tmp_path)
-        made.save()
-        with pytest.raises(UsageError, match=" wrote nothing"):
-            made.revert()
-        done = made.apply(write_limit=1.0)  # a second's batch is one item
-        next(done)
-        del done
-        ledger.settle()
-        back = taken_back(made, ledger)
-        assert (len(back.steps), kept(back)) == (1, [NOT_WRITTEN])
+def test_a_plan_whose_changes_since_are_not_known_writes_nothing(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    bad = states(ledger, {"a": "1"}, {"a": "2"})
+    made = plan(ledger, bad, bad, tmp_path)
+    made.save()
+    denied = {"auth_error": "AccessDeniedException", "auth_operations": ("DescribeStream",)}
+    with ledger.simulator.faulty(**denied), pytest.raises(DeniedError):
+        outcomes(reopened(made, ledger))
+    ledger.clock.sleep(25 * 3600)
+    with pytest.raises(UsageError, match=r"is not known \(.*\): make a new one"):
+        outcomes(reopened(made, ledger))
+    assert ledger.items()["a"]["v"] == 2
+
+
+def test_what_a_plan_has_not_written_is_not_taken_back(ledger: Ledger, tmp_path: Path) -> None:
+    bad = states(ledger, {"a": "1", "b": "1"}, {"a": "2", "b": "2"})
+    made = plan(ledger, bad, bad, tmp_path)
+    made.save()
+    with pytest.raises(UsageError, match=" wrote nothing"):
+        made.revert()
+    done = made.apply(write_limit=1.0)  # a second's batch is one item
+    next(done)
+    del done
+    ledger.settle()
+    back = taken_back(made, ledger)
+    assert (len(back.steps), [step.kept for step in back.kept]) == (1, [NOT_WRITTEN])
 
 
 def test_a_removal_of_nothing_is_no_obstacle() -> None:
     """As some services report it: a REMOVE without an old image."""
-    change = {"SequenceNumber": "1", "Keys": {"pk": {"S": "a"}}}
-    change["StreamViewType"] = "NEW_AND_OLD_IMAGES"
-    removal = Record.from_json(msgspec.json.encode({"eventName": "REMOVE", "dynamodb": change}))
+
+    def removal(view: str) -> Record:
+        change = {"SequenceNumber": "1", "Keys": {"pk": {"S": "a"}}, "StreamViewType": view}
+        return Record.from_json(msgspec.json.encode({"eventName": "REMOVE", "dynamodb": change}))
+
+    nothing, unknown = removal("NEW_AND_OLD_IMAGES"), removal("NEW_IMAGE")
     planner = UndoPlanner(lambda _: True)
-    planner.on_record(removal)
+    planner.on_record(nothing)
     assert [step.kept for step in planner.steps()] == [AS_BEFORE]
-    assert image_before(removal) == b""
-    change["StreamViewType"] = "NEW_IMAGE"
-    unknown = Record.from_json(msgspec.json.encode({"eventName": "REMOVE", "dynamodb": change}))
+    assert image_before(nothing) == b""
     with pytest.raises(StreamError, match="lacks an image"):
         planner.on_record(unknown)
     with pytest.raises(StreamError, match="has no old image"):
         image_before(unknown)
 
 
-def test_what_others_have_put_right_is_listed_with_its_reason(tmp_path: Path) -> None:
-    with Ledger(29) as ledger:
-        for key in "abc":
-            ledger.change(key, {"pk": {"S": key}, "v": {"N": "1"}})
-        ledger.clock.sleep(10)
-        first = ledger.second
-        for key in "abc":
-            ledger.change(key, {"pk": {"S": key}, "v": {"N": "2"}})
-        ledger.change("c", {"pk": {"S": "c"}, "v": {"N": "1"}})
-        ledger.clock.sleep(10)
-        for key, value in (("a", "1"), ("b", "1"), ("b", "2"), ("c", "3")):
-            ledger.change(key, {"pk": {"S": key}, "v": {"N": value}})
-        ledger.settle()
-        made = plan(ledger, first, first + 1, tmp_path)
-        assert {name_of(step): step.kept for step in made.kept} == {"a": AS_BEFORE}
-        assert {name_of(step): step.conflict for step in made} == {"b": CHANGED, "c": CHANGED}
+def test_a_removal_by_time_to_live_comes_back_only_if_asked_for(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    states(ledger, {"a": "1", "b": "1"})
+    first = ledger.second
+    ledger.simulator.remove("a", ttl=True)
+    ledger.simulator.remove("b")
+    ledger.settle()
+    for only, key in ((None, "b"), ("ttl", "a")):
+        assert keys(plan(ledger, first, first, tmp_path, only=only)) == {key}
 
 
-def test_a_removal_by_time_to_live_comes_back_only_if_asked_for(tmp_path: Path) -> None:
-    with Ledger(13) as ledger:
-        ledger.change("a", {"pk": {"S": "a"}})
-        ledger.change("b", {"pk": {"S": "b"}})
-        ledger.clock.sleep(10)
-        first = ledger.second
-        ledger.simulator.remove("a", ttl=True)
-        ledger.simulator.remove("b")
-        ledger.settle()
-        assert [name_of(step) for step in plan(ledger, first, first, tmp_path, only=None)] == ["b"]
-        assert [name_of(step) for step in plan(ledger, first, first, tmp_path, only="ttl")] == ["a"]
-
-
-def in_a_replica(ledger: Ledger) -> int:
-    """Items that expired and were removed without a name, and one that somebody removed."""
+def test_what_expired_in_another_region_is_told_alike_by_every_command(
+    ledger: Ledger, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There it is removed without a name; and items that have not expired are removed."""
     expired = ledger.second - 3600
     ledger.simulator.replicate("expires")
     for key, value in (
@@ -430,100 +371,78 @@ def in_a_replica(ledger: Ledger) -> int:
         ("text", {"S": str(expired)}),
     ):
         ledger.change(key, {"pk": {"S": key}, "expires": value})
-    ledger.change("none", {"pk": {"S": "none"}})
-    ledger.clock.sleep(10)
+    states(ledger, {"none": "1"})
     first = ledger.second
-    for key in ("expired", "later", "ancient", "text", "none"):
+    for key in ("expired", *(others := {"later", "ancient", "text", "none"})):
         ledger.simulator.remove(key)
     ledger.settle()
-    return first
+
+    made = plan(ledger, first, first, tmp_path, only=None)
+    assert keys(made) == others
+    (kept,) = made.kept
+    assert name_of(kept) == "expired" and kept.kept == "it expired; --only ttl puts that back"
+    assert keys(plan(ledger, first, first, tmp_path, only="ttl")) == {"expired"}
+    only = record_filter(only="ttl")
+    assert only is not None
+    sources = ledger.sources()
+    sources.open(moment(first), only.matching_indexes, tells_expiry=True)
+    counts = Counts(["kind", "key"]).add(filter(only, sources.records()))
+    assert [row.values for row in counts.rows(0)] == [("TTL", "pk=expired")]
+    for key, is_expired in (("expired", True), ("later", False)):
+        found = item_history(ledger.sources(), ItemKey({"pk": key}), moment(first))
+        assert [each.expired_by_ttl for each in found] == [is_expired]
+
+    denied = {"auth_error": "AccessDeniedException", "auth_operations": ("DescribeTimeToLive",)}
+    caplog.clear()
+    with ledger.simulator.faulty(**denied):
+        assert "expired" in keys(plan(ledger, first, first, tmp_path, only=None))
+    (line,) = caplog.messages
+    assert "it takes dynamodb:DescribeTimeToLive to tell them" in line
 
 
-def keys(made: Iterable[UndoStep]) -> set[str]:
+def keys(made: Undo) -> set[str]:
     return {name_of(step) for step in made}
 
 
-def test_what_expired_in_another_region_comes_back_only_if_asked_for(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    with Ledger(31) as ledger:
-        first = in_a_replica(ledger)
-        made = plan(ledger, first, first, tmp_path, only=None)
-        assert keys(made) == {"later", "ancient", "text", "none"}
-        (kept,) = made.kept
-        assert keys([kept]) == {"expired"} and kept.kept == "it expired; --only ttl puts that back"
-        assert keys(plan(ledger, first, first, tmp_path, only="ttl")) == {"expired"}
-
-
-def test_what_expired_in_another_region_is_told_alike_by_every_command(tmp_path: Path) -> None:
-    with Ledger(31) as ledger:
-        first = moment(in_a_replica(ledger))
-        only = record_filter(only="ttl")
-        assert only is not None
-        sources = ledger.sources()
-        sources.open(first, only.matching_indexes, tells_expiry=True)
-        counts = Counts(["kind", "key"]).add(filter(only, sources.records()))
-        assert [row.values for row in counts.rows(0)] == [("TTL", "pk=expired")]
-        for key, is_expired in (("expired", True), ("later", False)):
-            found = item_history(ledger.sources(), ItemKey({"pk": key}), first)
-            assert [each.expired_by_ttl for each in found] == [is_expired]
-
-
-def test_a_role_that_may_not_ask_for_time_to_live_is_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with Ledger(32) as ledger:
-        first = in_a_replica(ledger)
-        denied = {
-            "auth_error": "AccessDeniedException",
-            "auth_operations": ("DescribeTimeToLive",),
-        }
-        with ledger.simulator.faulty(**denied):
-            assert "expired" in keys(plan(ledger, first, first, tmp_path, only=None))
-        assert len(caplog.messages) == 1
-        assert "it takes dynamodb:DescribeTimeToLive to tell them" in caplog.messages[0]
-
-
 @pytest.mark.parametrize("others", [{"N": "0"}, {"S": "half a pair: \ud83d"}])
-def test_a_large_item_is_compared_whole(others: dict[str, str], tmp_path: Path) -> None:
+def test_a_large_item_is_compared_whole(
+    others: dict[str, str], ledger: Ledger, tmp_path: Path
+) -> None:
     """With more attributes than a condition has room for; what another wrote comes back whole."""
-    with Ledger(16) as ledger:
-        many = {f"attribute-{number}": {"N": str(number)} for number in range(400)}
-        ledger.change("a", {"pk": {"S": "a"}, **many})
-        ledger.clock.sleep(10)
-        first = ledger.second
-        ledger.change("a", {"pk": {"S": "a"}, **many, "attribute-7": {"S": "bad"}})
-        ledger.settle()
-        other = {"pk": {"S": "a"}, **many, "attribute-7": {"S": "bad"}, "attribute-399": others}
-        waiting = [other]
-        tables = DisturbedTables(
-            ledger, before_write=lambda key: waiting and ledger.simulator.put(waiting.pop())
-        )
-        assert outcomes(plan(ledger, first, first, tmp_path, tables)) == {"a": Outcome.CONFLICT}
-        assert tables.get("orders", {"pk": {"S": "a"}}) == other
+    many = {"pk": {"S": "a"}, **{f"attribute-{n}": {"N": str(n)} for n in range(400)}}
+    ledger.change("a", many)
+    ledger.clock.sleep(10)
+    first = ledger.second
+    ledger.change("a", bad := many | {"attribute-7": {"S": "bad"}})
+    ledger.settle()
+    other = bad | {"attribute-399": others}
+    waiting = [other]
+    tables = DisturbedTables(
+        ledger, before_write=lambda key: waiting and ledger.simulator.put(waiting.pop())
+    )
+    assert outcomes(plan(ledger, first, first, tmp_path, tables)) == {"a": Outcome.CONFLICT}
+    assert tables.get("orders", {"pk": {"S": "a"}}) == other
 
 
-def test_new_images_are_needed(tmp_path: Path) -> None:
-    with Ledger(19) as ledger:
-        ledger.simulator.enable_new_stream(view_type="OLD_IMAGE")
-        ledger.write(5)
-        with pytest.raises(StreamError, match="view type is OLD_IMAGE"):
-            plan(ledger, ledger.second, ledger.second, tmp_path)
+def test_new_images_are_needed(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.simulator.enable_new_stream(view_type="OLD_IMAGE")
+    ledger.write(5)
+    with pytest.raises(StreamError, match="view type is OLD_IMAGE"):
+        plan(ledger, ledger.second, ledger.second, tmp_path)
 
 
 @pytest.mark.parametrize("hours", [0, 30])
-def test_the_first_second_that_an_error_names_is_taken(hours: int, tmp_path: Path) -> None:
-    with Ledger(36) as ledger:
-        ledger.clock.sleep(0.4)
-        ledger.simulator.enable_new_stream()
-        ledger.write(5)
-        ledger.clock.sleep(hours * 3600 + 1)
-        ledger.write(5)
-        ledger.settle()
-        with pytest.raises(UsageError, match="is before what orders holds") as refused:
-            plan(ledger, ledger.second - 80 * 3600, ledger.second, tmp_path)
-        named = str(refused.value).partition("which begins ")[2].partition(";")[0]
-        ledger.clock.sleep(20)
-        first = int(datetime.fromisoformat(named).timestamp())
-        plan(ledger, first, ledger.second, tmp_path)
+def test_the_first_second_that_an_error_names_is_taken(
+    hours: int, ledger: Ledger, tmp_path: Path
+) -> None:
+    ledger.clock.sleep(0.4)
+    ledger.simulator.enable_new_stream()
+    ledger.write(5)
+    ledger.clock.sleep(hours * 3600 + 1)
+    ledger.write(5)
+    ledger.settle()
+    with pytest.raises(UsageError, match="is before what orders holds") as refused:
+        plan(ledger, ledger.second - 80 * 3600, ledger.second, tmp_path)
+    named = str(refused.value).partition("which begins ")[2].partition(";")[0]
+    ledger.clock.sleep(20)
+    plan(ledger, int(datetime.fromisoformat(named).timestamp()), ledger.second, tmp_path)
