@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tests.simulation.day import play_day
 from tests.simulation.mutants import show_all
 from tests.simulation.run import Outcome, play
 from tests.simulation.scenario import ENGINES, draw
@@ -44,7 +43,6 @@ def main() -> int:
         metavar="JSON",
         help="""settings of the scenario whatever the seed says: '{"start": "latest"}'""",
     )
-    parser.add_argument("--day", action="store_true", help="200 shards that rotate for 24 hours")
     parser.add_argument(
         "--standby", action="store_true", help="two and three watches of one checkpoint"
     )
@@ -60,8 +58,6 @@ def main() -> int:
     options = parser.parse_args()
     if options.mutants is not None:
         return show_all(options.jobs, options.mutants)
-    if options.day:
-        return _day()
     if options.standby:
         first = options.first if options.seed is None else options.seed
         count = options.seeds if options.seed is None else 1
@@ -72,18 +68,6 @@ def main() -> int:
     if options.until_caught:
         return _until_caught(seeds, options.engine, options.given)
     return _many(seeds, options.engine, options.given, options.jobs)
-
-
-def _day() -> int:
-    began = time.monotonic()
-    day = play_day()
-    judge = day.judge
-    for name, count in sorted(judge.checked.items()):
-        print(f"  {name:44}{count:10,}")
-    for check, text in judge.complaints[:10]:
-        print(f"{check}: {text}")
-    print(f"{len(judge.shards()):,} shards in {time.monotonic() - began:.1f} s")
-    return bool(judge.complaints)
 
 
 def _one(seed: int, engine: str | None, given: Given, *, trace: bool) -> int:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.simulation.judge import SAVE_SECONDS, SILENT_SECONDS, Judge
+from tests.simulation.judge import SILENT_SECONDS, Judge
 from tests.simulation.scenario import Scenario
 from tests.simulator.model import Shard, World
 from watcher.streams.checkpoint_format import Token, TokenShard
@@ -155,18 +155,6 @@ def test_each_check_finds_a_record_that(
     assert told.checks == {check}
 
 
-def test_a_childs_record_in_one_batch_with_its_parents(told: Told) -> None:
-    [number], parent = told.write(), told.shard
-    [child] = told.table.stream.split(parent.id, 1)
-    above, below = {parent.id: [number]}, {child.id: told.write()}
-    told.judge.together([{**above, **below}])
-    assert not told.checks, "one task has them in their order"
-    told.judge.together([above, below])
-    told.judge.together([{**below, **above}])
-    assert len(told.judge.complaints) == 2
-    assert told.checks == {"lineage"}
-
-
 @pytest.mark.parametrize(
     "entry",
     [
@@ -185,83 +173,3 @@ def test_a_checkpoint_ahead_of_the_delivery(told: Told, entry: object) -> None:
     assert callable(entry)
     told.save(entry(told.shard, number))
     assert "ahead" in told.checks
-
-
-@pytest.mark.parametrize(("age", "checks"), [(0.5, set()), (SAVE_SECONDS + 1, {"repeats"})])
-def test_repeats_after_a_kill_that_are_older_than_a_save(
-    told: Told, age: float, checks: set[str]
-) -> None:
-    [number] = told.write()
-    told.save(TokenShard(told.shard.id, "trim_horizon"))
-    told.deliver(number)
-    told.now = age
-    told.again("killed")
-    told.deliver(number)
-    assert told.checks == checks
-
-
-def test_a_record_in_two_micro_batches() -> None:
-    told = Told("spark")
-    [number] = told.write()
-    told.judge.keeps_start()
-    told.deliver(number)
-    told.again("killed")
-    told.deliver(number)
-    assert told.checks == {"repeats"}
-
-
-def test_a_micro_batch_done_again_with_what_is_left_of_a_stream_that_is_gone(told: Told) -> None:
-    numbers = told.write(2)
-    told.table.stream.disable()
-    told.now = 25 * 3600.0
-    told.judge.replayed(3, {told.shard.id: numbers}, {})
-    assert told.checks == set()
-
-
-def test_a_loss_that_is_said(told: Told) -> None:
-    numbers = told.write(3)
-    told.deliver(numbers[0])
-    told.table.stream.trim(2, told.shard.id)
-    told.judge.says(f"DATA LOSS: shard {told.shard.id} from 1: records may be gone", warning=True)
-    told.judge.check_losses()
-    assert told.checks == set()
-
-
-def test_a_loss_in_a_shard_that_was_finished_and_saved(told: Told) -> None:
-    told.deliver(*told.write())
-    shard = told.shard
-    told.table.stream.split(shard.id, 1)
-    told.judge.says(f"Finished shard: {shard.id}", warning=False)
-    told.save()
-    shard.gone = True
-    told.judge.says(f"DATA LOSS: shard {shard.id} from 1: records may be gone", warning=True)
-    assert told.checks == {"false alarm"}
-
-
-def test_a_long_wait_with_a_word(told: Told) -> None:
-    told.write()
-    told.now = 10.0
-    told.judge.says("Shard x: 4 failures in a row", warning=True)
-    told.now = SILENT_SECONDS + 1
-    told.judge.check_silence()
-    assert told.checks == set()
-
-
-@pytest.mark.parametrize(
-    ("engine", "follow", "checks"),
-    [
-        ("processes", True, {"silent"}),
-        ("processes", False, set()),
-        ("spark", False, set()),
-        ("stream", False, {"silent"}),
-    ],
-)
-def test_what_is_written_during_a_run_up_to_now_may_wait_for_the_next(
-    engine: str, follow: bool, checks: set[str]
-) -> None:
-    told = Told(engine)
-    told.judge._scenario.follow = follow
-    told.write()
-    told.now = SILENT_SECONDS + 1
-    told.judge.check_silence()
-    assert told.checks == checks

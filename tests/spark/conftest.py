@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.simulator import Simulator
+from tests.support.hand_clock import HandClock
 from tests.support.secret import KEY
 
 Options = dict[str, Any]
@@ -59,13 +60,26 @@ def missing(what: str) -> None:
 
 
 @pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def stream(clock: HandClock) -> Any:
+    """A played one, which is empty."""
+    from tests.spark.played import PlayedStream
+
+    return PlayedStream(clock)
+
+
+@pytest.fixture
 def sim() -> Iterator[Simulator]:
     """A stream of two shards, in a process of its own: Spark's processes are many."""
     with Simulator(shards=2) as simulator:
         yield simulator
 
 
-def options(simulator: Simulator | Simulator, **more: Any) -> Options:
+def options(simulator: Simulator, **more: Any) -> Options:
     """What a read of this simulator needs."""
     return {
         "stream": simulator.stream_arn,

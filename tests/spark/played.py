@@ -18,8 +18,8 @@ from pyspark.sql.types import (
 )
 
 from tests.support.hand_clock import HandClock
+from tests.support.play import ARN, PlayedService
 from tests.support.wire import FIRST, created, wire
-from watcher.aws.counters import Counters
 from watcher.aws.model import (
     AfterSequence,
     AtSequence,
@@ -49,8 +49,6 @@ from watcher.spark.read_ahead import ReadAhead
 from watcher.spark.tasks import range_reader
 from watcher.streams.messages import Page
 
-ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
-
 EXPIRED = "AWS refused the credentials (ExpiredTokenException)"
 
 
@@ -58,16 +56,14 @@ def number(last: int) -> str:
     return str(FIRST + last)
 
 
-class PlayedStream:
+class PlayedStream(PlayedService):
     """Shards, and the numbers of the records in them; a test changes it as it likes."""
 
     def __init__(self, clock: HandClock) -> None:
+        super().__init__(clock)
         self.records_of: dict[str, list[int]] = {}
-        self.images: dict[int, dict[str, object]] = {}
-        """The new images of some records; the others have one of their own."""
         self.parents: dict[str, str] = {}
         self.closed: set[str] = set()
-        self.hidden: set[str] = set()
         self.looks_open: set[str] = set()
         """Closed, and listed as if they were not."""
         self.refused: set[str] = set()
@@ -78,7 +74,7 @@ class PlayedStream:
         """The first record near the end, by its time; None where no time is known here."""
         self.knows_times = False
         """Each record's own time is known."""
-        self.listing_errors: list[Exception] = []
+        self.listing_errors = self.errors
         self.read_errors: list[Exception] = []
         self.empty_pages = 0
         """So many come of a closed shard before each page with records."""
@@ -88,11 +84,8 @@ class PlayedStream:
         self.record_size = 0
         self.reads: list[str] = []
         self.asked_ahead = 0
-        self.renewed = 0
-        self.counters = Counters()
         self._is_gone = False
         self._asked = Counter[str]()
-        self._clock = clock
 
     def write(self, shard_id: str, records: Iterable[int], parent: str | None = None) -> None:
         self.records_of.setdefault(shard_id, []).extend(records)
@@ -100,29 +93,27 @@ class PlayedStream:
             self.parents[shard_id] = parent
             self.closed.add(parent)
 
-    @property
-    def now(self) -> datetime:
-        return datetime.fromtimestamp(self._clock.time()).astimezone()
-
     def delete(self) -> None:
         self._is_gone = True
         self.refused |= self.records_of.keys()
 
-    def _shard(self, name: str) -> Shard:
-        closed = name in self.closed and name not in self.looks_open
-        return Shard(name, self.parents.get(name), "1", "9" if closed else None)
+    def begin_anew(self) -> None:
+        """As an emulator that restarts: nothing is left, and numbers begin again."""
+        self.records_of.clear()
+        self.created = self.now
 
     def list_shards(self, arn: str) -> Listing:
-        if self.listing_errors:
-            raise self.listing_errors.pop(0)
         if self._is_gone:
             raise StreamGoneError(f"no stream {arn}")
-        shown = [self._shard(name) for name in self.records_of if name not in self.hidden]
-        return Listing(arn, "orders", "ENABLED", "NEW_IMAGE", shown, 1, self.now)
+        return super().list_shards(arn)
 
-    def list_children(self, arn: str, shard_id: str) -> list[Shard]:
-        shown = [name for name in self.records_of if name not in self.hidden]
-        return [self._shard(name) for name in shown if self.parents.get(name) == shard_id]
+    def shown(self) -> list[Shard]:
+        closed = self.closed - self.looks_open
+        return [
+            Shard(name, self.parents.get(name), "1", "9" if name in closed else None)
+            for name in self.records_of
+            if name not in self.hidden
+        ]
 
     def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         if shard_id not in self.records_of or shard_id in self.refused:
@@ -164,27 +155,10 @@ class PlayedStream:
             return json.dumps({"Records": [], "NextShardIterator": iterator}).encode()
         left = [each for each in self.records_of[shard_id] if each >= int(first)]
         page = left[: limit or self.page_size]
-        answer: dict[str, object] = {"Records": [self._wire(n) for n in page]}
+        answer: dict[str, object] = {"Records": [wire(n, size=self.record_size) for n in page]}
         if len(left) > len(page) or shard_id not in self.closed:
             answer["NextShardIterator"] = f"{shard_id} {page[-1] + 1 if page else first}"
         return json.dumps(answer).encode()
-
-    def _wire(self, n: int) -> dict[str, object]:
-        record = wire(n, size=self.record_size)
-        if n in self.images:
-            change = record["dynamodb"]
-            assert isinstance(change, dict)
-            change["NewImage"] = self.images[n]
-        return record
-
-    def latest_stream(self, table: str) -> str:
-        return ARN
-
-    def renew_expiring(self) -> None:
-        """Nothing ends by itself here."""
-
-    def renew_credentials(self) -> None:
-        self.renewed += 1
 
 
 def step(ahead: ReadAhead, service: Service) -> bool:

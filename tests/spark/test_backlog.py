@@ -13,11 +13,6 @@ from watcher.streams import read_rate
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
 def stream(clock: HandClock) -> PlayedStream:
     """A shard of ten full pages that were written years ago; its tip was just now."""
     stream = PlayedStream(clock)
@@ -102,20 +97,6 @@ def test_one_that_is_large_is_full_as_the_reading_itself_has_it(
     assert query.sizes == [4996]
 
 
-def test_what_was_left_is_read_again_after_a_crash(stream: PlayedStream, clock: HandClock) -> None:
-    query = PlayedQuery(stream, clock)
-    query.poll()
-    before, after = query.batches[-1]
-
-    query.start()
-
-    (between,) = offsets.ranges(before, after)
-    pages = query.read(between)
-    assert sum(page.count for page in pages) == 4996
-    query.run(5)
-    assert query.delivered == [*range(5000)]
-
-
 @pytest.mark.parametrize("tip", [None, 3, 5000])
 def test_without_a_number_near_the_tip_the_driver_reads(
     stream: PlayedStream, clock: HandClock, tip: int | None
@@ -128,34 +109,3 @@ def test_without_a_number_near_the_tip_the_driver_reads(
 
     assert query.delivered == [*range(5000)]
     assert len(query.batches) > 1
-
-
-def test_with_a_limit_the_driver_counts(stream: PlayedStream, clock: HandClock) -> None:
-    query = PlayedQuery(stream, clock, maxRecordsPerTrigger="400")
-
-    query.run(60)
-
-    assert query.delivered == [*range(5000)]
-    assert max(query.sizes) == 400
-
-
-def test_children_wait_for_what_executors_are_left(stream: PlayedStream, clock: HandClock) -> None:
-    query = PlayedQuery(stream, clock)
-    query.planner.latest(query.offset, None)
-    stream.write("b", range(9000, 9010), parent="a")
-
-    query.run(20)
-
-    assert query.delivered == [*range(5000), *range(9000, 9010)]
-
-
-def test_available_now_reads_what_was_left_and_the_rest(
-    stream: PlayedStream, clock: HandClock
-) -> None:
-    query = PlayedQuery(stream, clock)
-    query.planner.stop_at_now()
-
-    while query.poll():
-        pass
-
-    assert query.delivered == [*range(5000)]

@@ -8,8 +8,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.spark.played import ARN, InTurn, PlayedStream, played_batch
+from tests.spark.played import InTurn, PlayedStream, played_batch
 from tests.support.hand_clock import HandClock
+from tests.support.play import ARN
 from tests.support.wire import FIRST, created
 from watcher.spark.batch_reader import BatchReader
 from watcher.spark.micro_batch import SourceLimits

@@ -12,10 +12,10 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StructType
 
-from tests.spark.played import ARN, PlayedQuery, PlayedStream, numbers, step
+from tests.spark.played import PlayedQuery, PlayedStream, numbers, step
 from tests.support.hand_clock import HandClock
+from tests.support.play import ARN
 from watcher.errors import UsageError
-from watcher.spark import offsets
 from watcher.spark.options import parse
 from watcher.spark.spark40 import Spark40Reader, stored_offset
 
@@ -65,26 +65,10 @@ class OldQuery:
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
 def stream(clock: HandClock) -> PlayedStream:
     stream = PlayedStream(clock)
     stream.write("a", range(10))
     return stream
-
-
-def test_the_first_micro_batch_has_records_already(
-    stream: PlayedStream, clock: HandClock, tmp_path: Path
-) -> None:
-    """With availableNow there is no second one."""
-    query = OldQuery(stream, clock, tmp_path)
-
-    assert query.poll()
-
-    assert query.delivered == [*range(10)]
 
 
 def test_the_first_micro_batch_waits_for_a_shard_that_is_behind(
@@ -174,18 +158,3 @@ def test_an_old_spark_asks_for_the_checkpoint() -> None:
 
     with pytest.raises(UsageError, match=r'needs .option\("checkpointLocation", …\) on readStream'):
         reader.latestOffset()
-
-
-def test_a_first_end_is_understood_by_newer_sparks() -> None:
-    plain = {
-        "shards": {},
-        "stream": ARN,
-        "version": 3,
-        "begun": {"a": {"position": {"type": "latest"}}},
-    }
-
-    end = offsets.from_json(plain)
-
-    assert end is not None
-    start = offsets.start_of_first_batch(end)
-    assert start is not None and list(start.shards) == ["a"]

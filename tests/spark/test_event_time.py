@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -15,10 +11,7 @@ pytest.importorskip("pyspark")
 
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.functions import window
 
-from tests.simulator import Simulator
-from tests.spark.conftest import PATIENCE, options
 from tests.spark.played import PlayedQuery, PlayedStream
 from tests.support.hand_clock import HandClock
 from tests.support.wire import created
@@ -26,14 +19,15 @@ from watcher.spark.micro_batch import LIMITS, SourceLimits
 
 HOUR = 3600
 BEGAN = created(0)
-WINDOW = 10 * 60
-LATE = 10 * 60
-LINEAGES = 4
 
 
 @pytest.fixture
 def clock() -> HandClock:
     """A day after the first record."""
+    return a_day_on()
+
+
+def a_day_on() -> HandClock:
     clock = HandClock()
     clock.slept = BEGAN + 25 * HOUR - clock.time()
     return clock
@@ -41,22 +35,6 @@ def clock() -> HandClock:
 
 def shard_id(opened: float, lineage: int) -> str:
     return f"shardId-{int((BEGAN + opened) * 1000):020}-{lineage}"
-
-
-@pytest.fixture
-def stream(clock: HandClock) -> PlayedStream:
-    """A day of changes: four lineages rotate every four hours, and one was split once more."""
-    stream = PlayedStream(clock)
-    stream.page_size = 1000
-    for lineage in range(LINEAGES):
-        parent: str | None = None
-        ends = sorted({*range(0, 25 * HOUR, 4 * HOUR), *((10 * HOUR,) if not lineage else ())})
-        for opened, closed in pairwise(ends):
-            name = shard_id(opened, lineage)
-            times = range(opened + lineage, closed, 70)
-            stream.write(name, [second * 1000 + lineage for second in times], parent=parent)
-            parent = name
-    return stream
 
 
 def batches(query: PlayedQuery) -> Iterator[list[int]]:
@@ -70,44 +48,6 @@ def batches(query: PlayedQuery) -> Iterator[list[int]]:
         # It may be that it only says that a shard has ended.
         if query.poll() and len(query.delivered) > before:
             yield [created(number) for number in query.delivered[before:]]
-
-
-def dropped(seconds_of: Sequence[Sequence[int]]) -> tuple[int, int]:
-    """How many windows are wrong, and how many changes are missing: as Spark counts them.
-
-    A change is dropped where its window has ended before the watermark, which is behind the newest
-    change of all micro-batches before.
-    """
-    watermark, missing = 0, Counter[int]()
-    for seconds in seconds_of:
-        for second in seconds:
-            window = second // WINDOW
-            if (window + 1) * WINDOW <= watermark:
-                missing[window] += 1
-        watermark = max([watermark, *(second - LATE for second in seconds)])
-    return len(missing), missing.total()
-
-
-@pytest.mark.parametrize("knows_times", [True, False])
-@pytest.mark.parametrize("limit", [None, 100, 500, 1000])
-def test_a_watermark_drops_nothing_of_a_backlog(
-    stream: PlayedStream, clock: HandClock, limit: int | None, knows_times: bool
-) -> None:
-    stream.knows_times = knows_times
-    more = {"maxRecordsPerTrigger": str(limit)} if limit else {}
-    query = PlayedQuery(stream, clock, **more)
-
-    found = list(batches(query))
-
-    assert dropped(found) == (0, 0)
-    assert len(query.delivered) == sum(map(len, stream.records_of.values()))
-    if limit is None:
-        assert len(found) == 1
-    else:
-        assert max(map(len, found)) == limit
-
-
-# Any stream
 
 
 class Lineage(NamedTuple):
@@ -165,8 +105,7 @@ def test_nothing_unread_is_older_than_the_newest_by_more_than_the_skew(
     restarts: bool,
     limits: SourceLimits,
 ) -> None:
-    clock = HandClock()
-    clock.slept = BEGAN + 25 * HOUR - clock.time()
+    clock = a_day_on()
     stream = PlayedStream(clock)
     stream.page_size, stream.knows_times = page_size, knows_times
     stream.empty_pages = empty_pages
@@ -191,9 +130,6 @@ def test_nothing_unread_is_older_than_the_newest_by_more_than_the_skew(
             if n in {*stream.records_of[name], *stream.records_of[parent]}
         ]
         assert family == sorted(family), "a parent's before its child's"
-
-
-# Who waits for whom
 
 
 class Two:
@@ -228,19 +164,6 @@ def test_who_can_t_be_read_keeps_the_others_for_so_long(
     assert sum(said in each for each in caplog.messages) == 1
 
 
-def test_who_can_be_read_again_is_not_behind_once_it_has_caught_up(clock: HandClock) -> None:
-    two = Two(clock)
-    two.query.run(100)
-    two.stream.failing = set()
-
-    two.query.run(100)
-    two.stream.write("a", [6 * HOUR * 1000])
-    two.query.run(2)
-
-    assert two.delivered(1) == 6 * 60
-    assert two.query.planner.report()["shards_left_behind"] == 0
-
-
 def test_who_fails_near_the_tip_keeps_nobody(clock: HandClock) -> None:
     """What it misses meanwhile is as old as that is long."""
     two = Two(clock)
@@ -255,20 +178,6 @@ def test_who_fails_near_the_tip_keeps_nobody(clock: HandClock) -> None:
     assert two.query.planner.report()["shards_left_behind"] == 1
 
 
-def test_an_idle_shard_keeps_nobody(clock: HandClock) -> None:
-    stream = PlayedStream(clock)
-    stream.write("a", [0])
-    stream.write("idle", [1])
-    query = PlayedQuery(stream, clock)
-    query.run(30)
-
-    for hour in range(1, 5):
-        stream.write("a", [hour * HOUR * 1000])
-        clock.sleep(HOUR)
-        query.run(1.5)
-        assert query.delivered[-1] == hour * HOUR * 1000
-
-
 def test_a_record_stamped_in_the_future_holds_nothing_up(clock: HandClock) -> None:
     stream = PlayedStream(clock)
     stream.write("a", [24 * HOUR * 1000, 9_000 * HOUR * 1000, 9_000 * HOUR * 1000 + 1])
@@ -278,60 +187,3 @@ def test_a_record_stamped_in_the_future_holds_nothing_up(clock: HandClock) -> No
     query.run(10)
 
     assert len(query.delivered) == 4
-
-
-# On Spark itself
-
-
-@pytest.mark.proof
-@pytest.mark.spark
-def test_windows_with_a_watermark_over_a_backlog_are_those_of_a_plain_read(
-    spark: Any, tmp_path: Path
-) -> None:
-    with Simulator(shards=4) as sim:
-        sim.advance(-20 * HOUR)
-        sim.enable_new_stream(shards=4)  # shards that opened before their first records
-        lineages = sim.open_shards
-        for half_hour in range(40):
-            sim.bulk(50, keys=40)
-            sim.advance(HOUR / 2)
-            for index, shard in enumerate(lineages):
-                if half_hour % 8 == 2 * index or (half_hour == 19 and not index):
-                    [lineages[index]] = sim.rotate(shard)
-        sim.advance(2)
-        given = options(sim, startingPosition="trim_horizon")
-        plain = windows(spark.read.format("dynamodb_streams").options(**given).load())
-        expected = {row.window.start: row["count"] for row in plain.collect()}
-        # Not every shard's first page is here when the first micro-batch is cut.
-        sim.set_faults(latency_jitter=0.5)
-        queries = {
-            name: with_watermark(spark, name, tmp_path / name, {**given, **limit})
-            for name, limit in {"whole": {}, "parts": {"maxRecordsPerTrigger": 400}}.items()
-        }
-
-    assert sum(expected.values()) == 2000
-    for name, query in queries.items():
-        found = spark.sql(f"select window.start, max(count) n from {name} group by 1").collect()
-        assert {row.start: row.n for row in found} == expected
-        assert not any(
-            state["numRowsDroppedByWatermark"]
-            for each in query.recentProgress
-            for state in each["stateOperators"]
-        )
-        source = query.lastProgress["sources"][0]
-        assert json.loads(source["latestOffset"])["shards_left_behind"] == 0
-
-
-def with_watermark(spark: Any, name: str, checkpoint: Path, given: dict[str, Any]) -> Any:
-    """A query that has read all there is."""
-    changes = spark.readStream.format("dynamodb_streams").options(**given).load()
-    late = changes.withWatermark("approximate_creation_time", "10 minutes")
-    writer = windows(late).writeStream.format("memory").queryName(name).outputMode("update")
-    writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-    query = writer.start()
-    assert query.awaitTermination(PATIENCE)
-    return query
-
-
-def windows(changes: Any) -> Any:
-    return changes.groupBy(window("approximate_creation_time", "10 minutes")).count()

@@ -17,26 +17,6 @@ from watcher.spark.offsets import Offset, ShardOffset
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 
 
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
-def stream(clock: HandClock) -> PlayedStream:
-    return PlayedStream(clock)
-
-
-def test_a_limit_splits_pages_and_loses_nothing(stream: PlayedStream, clock: HandClock) -> None:
-    stream.write("a", range(40))
-    stream.write("b", range(100, 140))
-    query = PlayedQuery(stream, clock, maxRecordsPerTrigger="7")
-    query.run(30)
-
-    assert sorted(query.delivered) == [*range(40), *range(100, 140)]
-    assert max(query.sizes) == 7
-
-
 def test_a_limit_above_a_page_is_filled_from_a_backlog(
     stream: PlayedStream, clock: HandClock
 ) -> None:
@@ -60,19 +40,6 @@ def test_a_batch_holds_no_more_than_goes_through_spark(
 
     assert query.delivered == [*range(500)]
     assert len(query.batches) > 3
-
-
-def test_a_hidden_parent_is_read_before_its_child(stream: PlayedStream, clock: HandClock) -> None:
-    stream.write("a", range(10))
-    stream.write("b", range(10, 20), parent="a")
-    stream.hidden = {"a"}
-    query = PlayedQuery(stream, clock)
-    query.run(5)
-    assert query.delivered == []
-    stream.hidden = set()
-    query.run(10)
-
-    assert query.delivered == [*range(20)]
 
 
 def test_a_parent_that_was_listed_late_keeps_its_place_until_it_is_delivered() -> None:

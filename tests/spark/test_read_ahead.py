@@ -9,24 +9,15 @@ pytest.importorskip("pyspark")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.spark.played import ARN, PlayedStream, number, numbers, step
+from tests.spark.played import PlayedStream, number, numbers, step
 from tests.support.hand_clock import HandClock
+from tests.support.play import ARN
 from watcher.aws.model import AfterSequence, TrimHorizon
 from watcher.spark.buffered_shard import BufferedPage
 from watcher.spark.micro_batch import SourceLimits
 from watcher.spark.read_ahead import ReadAhead
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Page
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
-def stream(clock: HandClock) -> PlayedStream:
-    return PlayedStream(clock)
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.spark.played import ARN, PlayedStream
+from tests.spark.played import PlayedStream
 from tests.support.hand_clock import HandClock
+from tests.support.play import ARN
 from watcher.aws.model import TrimHorizon
 from watcher.clock import CLOCK
 from watcher.errors import StreamError

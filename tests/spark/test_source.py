@@ -20,8 +20,9 @@ from pyspark.sql.types import StructType
 
 from tests.simulator import Simulator, judge
 from tests.spark.conftest import PATIENCE, options
-from tests.spark.played import ARN, InTurn, PlayedStream, number
+from tests.spark.played import InTurn, PlayedStream, number
 from tests.support.hand_clock import HandClock
+from tests.support.play import ARN
 from watcher.errors import DataLossError
 from watcher.spark.columns import ddl
 from watcher.spark.options import parse

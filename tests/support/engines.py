@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.spark.played import ARN, PlayedQuery, PlayedStream, played_batch
+from tests.spark.played import PlayedQuery, PlayedStream, played_batch
 from tests.support.hand_clock import HandClock
-from tests.support.play import PlayedProcess
+from tests.support.play import ARN, PlayedProcess
 from tests.support.pulled import Pulled
 from tests.support.wire import FIRST
 from watcher.aws.counters import Counters, SharedCounters

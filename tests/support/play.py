@@ -56,6 +56,7 @@ class PlayedService:
         self.hidden: set[str] = set()
         self.status = "ENABLED"
         self.newest = ARN
+        self.created: datetime | None = None
         self.errors: list[Exception] = []
         """What the next listings are answered with."""
         self.counters = Counters()
@@ -76,12 +77,16 @@ class PlayedService:
         self.listings += 1
         if self.errors:
             raise self.errors.pop(0)
-        shown = [shard for name, shard in self.shards.items() if name not in self.hidden]
-        return Listing(arn, table_name(arn), self.status, "NEW_IMAGE", shown, 1, self.now)
+        found = self.shown()
+        return Listing(
+            arn, table_name(arn), self.status, "NEW_IMAGE", found, 1, self.now, self.created
+        )
 
     def list_children(self, arn: str, shard_id: str) -> list[Shard]:
-        shown = [shard for name, shard in self.shards.items() if name not in self.hidden]
-        return [shard for shard in shown if shard.parent == shard_id]
+        return [shard for shard in self.shown() if shard.parent == shard_id]
+
+    def shown(self) -> list[Shard]:
+        return [shard for name, shard in self.shards.items() if name not in self.hidden]
 
     def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         if shard_id not in self.shards:

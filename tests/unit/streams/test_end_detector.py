@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from tests.spark.played import ARN, PlayedStream, number
+from tests.spark.played import PlayedStream, number
 from tests.support.hand_clock import HandClock
+from tests.support.play import ARN
 from tests.support.times import NOON
 from watcher.streams.end_detector import EndDetector
 from watcher.streams.read_rate import PageFetcher
