@@ -4,7 +4,8 @@ import asyncio
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -83,9 +84,9 @@ class Case:
         self.watch = Played()
         self.view = LiveView(self.watch, history, shards, buffer)
 
-    def run(self, play: Callable[[Pilot[Any]], Any], columns: int = 80) -> None:
+    def run(self, play: Callable[[Pilot[Any]], Any]) -> None:
         async def whole() -> None:
-            async with self.view.run_test(size=(columns, 20)) as pilot:
+            async with self.view.run_test(size=(160, 20)) as pilot:
                 await asyncio.to_thread(self.watch.began.wait)
                 await play(pilot)
 
@@ -107,87 +108,50 @@ class Case:
         return self.view.changes.render_line(y).text
 
 
-def test_changes_are_followed_until_somebody_moves_up() -> None:
-    case = Case()
+def in_view(play: Callable[[Case, Pilot[Any]], Awaitable[None]]) -> Callable[[], None]:
+    """A test of a view, which it drives as a user does."""
 
-    async def play(pilot: Pilot[Any]) -> None:
-        case.give(*(record(number) for number in range(100)))
-        await pilot.pause()
-        assert "FOLLOWING" in case.figures
-        assert "100 changes" in case.figures
-        assert case.view.changes.scroll_offset.y > 0
-        await pilot.press("up", "up")
-        assert not case.view.changes.following
-        top, selected = case.view.changes.scroll_offset.y, case.view.changes.selected
-        case.give(*(record(number) for number in range(50)))
-        await pilot.pause()
-        assert (top, selected) == (case.view.changes.scroll_offset.y, case.view.changes.selected)
-        assert "PAUSED" in case.figures
-        await pilot.press("space")
-        assert case.view.changes.following
-        assert case.view.changes.selected == case.view.changes.newest
+    def test() -> None:
+        case = Case()
+        case.run(partial(play, case))
 
-    case.run(play)
+    return test
 
 
-def test_where_nothing_happens_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case()
-    drawn: list[object] = []
-    update = Static.update
-
-    def counting(widget: Static, content: Any) -> None:
-        drawn.append(content)
-        update(widget, content)
-
-    async def play(pilot: Pilot[Any]) -> None:
-        case.give(record(1))
-        await pilot.press("enter")
-        while "0/s" not in case.figures:  # for a moment there was a rate
-            await pilot.pause(0.1)
-        monkeypatch.setattr(Static, "update", counting)
-        for _ in range(10):
-            case.view.draw()
-        assert drawn == []
-        case.give(record(2))
-        assert len(drawn) == 1
-
-    case.run(play)
+@in_view
+async def test_changes_are_followed_until_somebody_moves_up(case: Case, pilot: Pilot[Any]) -> None:
+    case.give(*(record(number) for number in range(100)))
+    await pilot.pause()
+    assert "FOLLOWING" in case.figures
+    assert "100 changes" in case.figures
+    assert case.view.changes.scroll_offset.y > 0
+    await pilot.press("up", "up")
+    assert not case.view.changes.following
+    top, selected = case.view.changes.scroll_offset.y, case.view.changes.selected
+    case.give(*(record(number) for number in range(50)))
+    await pilot.pause()
+    assert (top, selected) == (case.view.changes.scroll_offset.y, case.view.changes.selected)
+    assert "PAUSED" in case.figures
+    await pilot.press("space")
+    assert case.view.changes.following
+    assert case.view.changes.selected == case.view.changes.newest
 
 
-def test_a_search_is_for_what_there_is_and_what_is_to_come() -> None:
-    case = Case()
-
-    async def play(pilot: Pilot[Any]) -> None:
-        case.give(record(1), record(2), record(3, note="Fox"))
-        await pilot.press("slash", *"fox", "enter")
-        assert case.view.changes.shown == 1
-        case.give(record(4), record(5, note="a fox"))
-        assert case.view.changes.shown == 2
-        assert "2 match" in case.figures
-        await pilot.press("slash")
-        case.view.query_one("#search", Input).value = "{"
-        await pilot.press("enter")
-        assert "error" in str(case.view.query_one("#notes", Static).content)
-        assert case.view.changes.shown == 2
-        await pilot.press("escape", "escape")
-        assert case.view.changes.shown == 5
-
-    case.run(play)
-
-
-@pytest.mark.parametrize(("columns", "is_beside"), [(80, False), (100, True)])
-def test_a_wide_terminal_shows_the_change_beside_the_list(columns: int, is_beside: bool) -> None:
-    case = Case()
-
-    async def play(pilot: Pilot[Any]) -> None:
-        case.give(record(1), record(2))
-        await pilot.press("up")
-        case.view.draw()
-        assert case.view.query_one("#beside").display == is_beside
-        text = str(case.view.query_one("#change", Static).content)
-        assert ("~ total: 1 -> 2" in text) == is_beside
-
-    case.run(play, columns)
+@in_view
+async def test_a_search_is_for_what_is_there_and_to_come(case: Case, pilot: Pilot[Any]) -> None:
+    case.give(record(1), record(2), record(3, note="Fox"))
+    await pilot.press("slash", *"fox", "enter")
+    assert case.view.changes.shown == 1
+    case.give(record(4), record(5, note="a fox"))
+    assert case.view.changes.shown == 2
+    assert "2 match" in case.figures
+    await pilot.press("slash")
+    case.view.query_one("#search", Input).value = "{"
+    await pilot.press("enter")
+    assert "error" in str(case.view.query_one("#notes", Static).content)
+    assert case.view.changes.shown == 2
+    await pilot.press("escape", "escape")
+    assert case.view.changes.shown == 5
 
 
 def shown(screen: Screen[Any]) -> str:
@@ -195,114 +159,92 @@ def shown(screen: Screen[Any]) -> str:
     return str(screen.query_one("#text", Static).content)
 
 
-def test_the_list_and_its_details_agree_with_the_forms_that_are_printed() -> None:
-    case = Case()
+@in_view
+async def test_the_list_and_its_details_agree_with_the_forms_that_are_printed(
+    case: Case, pilot: Pilot[Any]
+) -> None:
     arn = ARN.format("cities")
     kinds = {"zz": "HASH", "aa": "RANGE"}
     remember_key_schema({"AttributeName": name, "KeyType": kinds[name]} for name in kinds)
     changes = odd_changes()
     for number, change in enumerate(changes):
         change["dynamodb"]["SequenceNumber"] = str(number)
-
-    async def play(pilot: Pilot[Any]) -> None:
-        case.give(
-            *(Record.from_json(json.dumps(each).encode(), "shard-1", arn) for each in changes)
-        )
-        await pilot.pause()
-        assert "MODIFY zz=p, aa=s" in case.line(1)
-        assert "TTL" in case.line(2) and "zz=p, aa=s" in case.line(2)
-        await pilot.press("enter")
-        text = shown(case.view.screen)
-        assert [each for each in ODD_VALUES[1:] if not re.search(each, text)] == []
-        assert DIGITS[:-1] in text and "zz=p, aa=s (expired by TTL)" in text
-
-    case.run(play, columns=160)
+    case.give(*(Record.from_json(json.dumps(each).encode(), "shard-1", arn) for each in changes))
+    await pilot.pause()
+    assert "MODIFY zz=p, aa=s" in case.line(1)
+    assert "TTL" in case.line(2) and "zz=p, aa=s" in case.line(2)
+    await pilot.press("enter")
+    text = shown(case.view.screen)
+    assert [each for each in ODD_VALUES[1:] if not re.search(each, text)] == []
+    assert DIGITS[:-1] in text and "zz=p, aa=s (expired by TTL)" in text
 
 
-def test_enter_opens_a_change_and_k_the_items_history() -> None:
-    case = Case()
-
-    async def play(pilot: Pilot[Any]) -> None:
-        case.give(record(1), record(2))
-        await pilot.press("enter")
-        assert "~ total: 2 -> 3" in shown(case.view.screen)
-        await pilot.press("y")
-        assert json.loads(case.view.clipboard)["dynamodb"]["SequenceNumber"] == "2"
-        await pilot.press("escape", "k")
-        await case.view.workers.wait_for_complete()
-        await pilot.pause()
-        assert "~ total: 4 -> 5" in shown(case.view.screen)
-
-    case.run(play)
+@in_view
+async def test_enter_opens_a_change_and_k_the_items_history(case: Case, pilot: Pilot[Any]) -> None:
+    case.give(record(1), record(2))
+    await pilot.press("enter")
+    assert "~ total: 2 -> 3" in shown(case.view.screen)
+    await pilot.press("y")
+    assert json.loads(case.view.clipboard)["dynamodb"]["SequenceNumber"] == "2"
+    await pilot.press("escape", "k")
+    await case.view.workers.wait_for_complete()
+    await pilot.pause()
+    assert "~ total: 4 -> 5" in shown(case.view.screen)
 
 
-@pytest.mark.parametrize("key", ["[/]", "[red]x[/red]", "[@click=app.bell]x"])
-def test_an_item_may_be_called_like_markup(key: str) -> None:
-    case = Case()
-
-    async def play(pilot: Pilot[Any]) -> None:
-        change = {"Keys": {"PK": {"S": key}}, "SequenceNumber": "1"}
-        wire = {"eventName": "INSERT", "dynamodb": change}
-        case.give(Record.from_json(json.dumps(wire).encode(), "shard-1", ARN.format("orders")))
-        await pilot.press("k")
-        await case.view.workers.wait_for_complete()
-        (box,) = case.view.screen.query(VerticalScroll)
-        assert Content.from_markup(box.border_title or "").plain == f"PK={key}"
-
-    case.run(play)
+@in_view
+async def test_an_item_may_be_called_like_markup(case: Case, pilot: Pilot[Any]) -> None:
+    key = "[/][red]x[/red][@click=app.bell]x"
+    change = {"Keys": {"PK": {"S": key}}, "SequenceNumber": "1"}
+    wire = {"eventName": "INSERT", "dynamodb": change}
+    case.give(Record.from_json(json.dumps(wire).encode(), "shard-1", ARN.format("orders")))
+    await pilot.press("k")
+    await case.view.workers.wait_for_complete()
+    (box,) = case.view.screen.query(VerticalScroll)
+    assert Content.from_markup(box.border_title or "").plain == f"PK={key}"
 
 
-def test_s_shows_the_shards_that_fit_with_their_lag() -> None:
-    case = Case()
-
-    async def play(pilot: Pilot[Any]) -> None:
-        await pilot.press("s")
-        await case.view.workers.wait_for_complete()
-        await pilot.pause()
-        (box,) = case.view.screen.query(VerticalScroll)
-        columns, lags = shown(case.view.screen).splitlines()
-        assert columns == f"{box.size.width - 2} columns"  # and the scrollbar
-        assert lags == str(case.watch.lags)
-
-    case.run(play)
+@in_view
+async def test_s_shows_the_shards_that_fit_with_their_lag(case: Case, pilot: Pilot[Any]) -> None:
+    await pilot.press("s")
+    await case.view.workers.wait_for_complete()
+    await pilot.pause()
+    (box,) = case.view.screen.query(VerticalScroll)
+    columns, lags = shown(case.view.screen).splitlines()
+    assert columns == f"{box.size.width - 2} columns"  # and the scrollbar
+    assert lags == str(case.watch.lags)
 
 
-def test_a_tables_name_filters_and_y_copies() -> None:
-    case = Case()
-
-    async def play(pilot: Pilot[Any]) -> None:
-        case.give(record(1), record(2, "users"), record(3))
-        await pilot.pause()
-        assert "users" in case.line(1)
-        await pilot.press("slash", *"users", "enter")
-        assert case.view.changes.shown == 1
-        await pilot.press("y")
-        assert json.loads(case.view.clipboard)["dynamodb"]["SequenceNumber"] == "2"
-        await pilot.press("question_mark")
-        assert isinstance(case.view.screen, TextScreen)
-
-    case.run(play)
+@in_view
+async def test_a_tables_name_filters_and_y_copies(case: Case, pilot: Pilot[Any]) -> None:
+    case.give(record(1), record(2, "users"), record(3))
+    await pilot.pause()
+    assert "users" in case.line(1)
+    await pilot.press("slash", *"users", "enter")
+    assert case.view.changes.shown == 1
+    await pilot.press("y")
+    assert json.loads(case.view.clipboard)["dynamodb"]["SequenceNumber"] == "2"
+    await pilot.press("question_mark")
+    assert isinstance(case.view.screen, TextScreen)
 
 
-def test_two_tables_of_one_name_are_two_and_called_by_their_regions() -> None:
-    case = Case()
+@in_view
+async def test_two_tables_of_one_name_are_two_and_called_by_their_regions(
+    case: Case, pilot: Pilot[Any]
+) -> None:
     there = record(2)
     there.shard_key = ShardKey(ARN.format("orders").replace("eu-west-1", "us-east-1"), "shard-1")
-
-    async def play(pilot: Pilot[Any]) -> None:
-        case.give(record(1))
-        await pilot.pause()
-        assert "orders" not in case.line(0), "the only one"
-        case.give(there)
-        await pilot.pause()
-        assert "eu-west-1/orders PK=user-1" in case.line(0)
-        assert "us-east-1/orders PK=user-2" in case.line(1)
-        await pilot.press("slash", *"us-east-1/", "enter")
-        assert case.view.changes.shown == 1
-        await pilot.press("enter")
-        assert case.view.screen.query_one(VerticalScroll).border_title == "us-east-1/orders"
-
-    case.run(play)
+    case.give(record(1))
+    await pilot.pause()
+    assert "orders" not in case.line(0), "the only one"
+    case.give(there)
+    await pilot.pause()
+    assert "eu-west-1/orders PK=user-1" in case.line(0)
+    assert "us-east-1/orders PK=user-2" in case.line(1)
+    await pilot.press("slash", *"us-east-1/", "enter")
+    assert case.view.changes.shown == 1
+    await pilot.press("enter")
+    assert case.view.screen.query_one(VerticalScroll).border_title == "us-east-1/orders"
 
 
 def test_q_ends_the_watch_and_then_the_view() -> None:
@@ -332,18 +274,17 @@ def test_an_error_of_the_watch_ends_the_view() -> None:
     assert case.view.error is case.watch.fails
 
 
-@pytest.mark.parametrize("filtered", [False, True])
-def test_large_items_fall_out_of_view_by_their_size(filtered: bool) -> None:
+def test_large_items_fall_out_of_view_by_their_size() -> None:
     case = Case(ChangeBuffer(most_bytes=100_000))
 
     async def play(pilot: Pilot[Any]) -> None:
-        if filtered:
+        for fallen in (7, 17):
+            for number in range(10):
+                case.give(record(number, note="x" * 30_000))
+            assert f"{fallen} fell out of view" in case.figures
+            assert case.view.changes.shown == 3
+            assert case.view.changes.selected is case.view.changes.newest
             await pilot.press("slash", *"modify", "enter")
-        for number in range(10):
-            case.give(record(number, note="x" * 30_000))
-        assert "7 fell out of view" in case.figures
-        assert case.view.changes.shown == 3
-        assert case.view.changes.selected is case.view.changes.newest
 
     case.run(play)
 
@@ -351,12 +292,8 @@ def test_large_items_fall_out_of_view_by_their_size(filtered: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "numbers"),
     [
-        ("", [1, 2, 3]),
-        ("USER-1", [1]),
-        ("PK=user-2", [2]),
-        ('{"dynamodb": {"NewImage": {"total": {"N": ["4"]}}}}', [3]),
-        ("modify", [1, 2, 3]),
-        ("nothing", []),
+        *(("", [1, 2, 3]), ("USER-1", [1]), ("PK=user-2", [2]), ("modify", [1, 2, 3])),
+        *(('{"dynamodb": {"NewImage": {"total": {"N": ["4"]}}}}', [3]), ("nothing", [])),
     ],
 )
 def test_a_search_is_a_text_a_key_or_a_pattern(text: str, numbers: list[int]) -> None:

@@ -12,12 +12,8 @@ import pytest
 from tests.support.gate import Gate, ThreadsClock, WatchedPool
 from tests.support.hand_clock import HandClock
 from tests.support.play import Memory, Play, PlayedService, page
-from watcher.aws.model import Shard
-from watcher.errors import (
-    NoAnswerYetError,
-    TransientError,
-    UsageError,
-)
+from watcher.aws.model import AfterSequence, Shard
+from watcher.errors import NoAnswerYetError, TransientError, UsageError
 from watcher.observability.heartbeat import ProbeAnswers, assess
 from watcher.observability.watch_stats import WatchStats
 from watcher.records.record import Record
@@ -88,17 +84,10 @@ def test_it_is_not_ready_before_every_open_shard_was_read_once() -> None:
     ready = play.says
     assert play.now == ([], ["the watch has not begun yet"], "")
     play.run(
-        1.0,
-        ready(ready="\n".join(map(NOT_YET.format, "ab"))),
-        play.goes_on("a"),
-        1.0,
-        ready(ready=NOT_YET.format("b")),
-        lambda: play.read("b", answered=False),
-        1.0,
-        ready(ready=NOT_YET.format("b")),
-        play.goes_on("b"),
-        1.0,
-        ready(),
+        *(1.0, ready(ready="\n".join(map(NOT_YET.format, "ab")))),
+        *(play.goes_on("a"), 1.0, ready(ready=NOT_YET.format("b"))),
+        *(lambda: play.read("b", answered=False), 1.0, ready(ready=NOT_YET.format("b"))),
+        *(play.goes_on("b"), 1.0, ready()),
     )
     assert play.now == ([], ["the watch is ending"], "")
 
@@ -112,24 +101,10 @@ def test_a_shard_whose_worker_is_stuck_is_named_and_one_that_is_refused_is_no_re
         play.read("b", answered=False)
 
     play.run(
-        play.goes_on("a", "b"),
-        1.0,
-        play.stops("a"),
-        55.0,
-        play.says(),
-        7.0,
-        play.says(STUCK.format("a"), STUCK.format("a")),
-        play.goes_on("a"),
-        play.stops("b"),
-        30.0,
-        is_refused,
-        35.0,
-        is_refused,
-        1.0,
-        play.says("", UNANSWERED.format("b")),
-        play.goes_on("b"),
-        1.0,
-        play.says(),
+        *(play.goes_on("a", "b"), 1.0, play.stops("a"), 55.0, play.says()),
+        *(7.0, play.says(STUCK.format("a"), STUCK.format("a")), play.goes_on("a")),
+        *(play.stops("b"), 30.0, is_refused, 35.0, is_refused, 1.0),
+        *(play.says("", UNANSWERED.format("b")), play.goes_on("b"), 1.0, play.says()),
     )
 
 
@@ -149,20 +124,13 @@ def test_an_endpoint_that_is_away_is_not_ready_though_handlers_are_slow() -> Non
     listing = "orders: no listing was answered, for N s"
     away = "\n".join([listing, *map(UNANSWERED.format, "ab")])
     play.run(
-        play.goes_on("a", "b"),
-        1.0,
-        *[("a", page(number)) for number in (1, 2)],
-        is_away,
+        *(play.goes_on("a", "b"), 1.0, ("a", page(1)), ("a", page(2)), is_away),
         *[each for number in (3, 4, 5) for each in (("a", page(number)), refused)],
         play.says(),
         *[each for number in (6, 7) for each in (("a", page(number)), refused)],
         play.says(ready=away),
-        play.service.errors.clear,
-        ("a", page(8)),
-        play.goes_on("a", "b"),
-        ("a", page(9)),
-        7.0,
-        play.says(),
+        *(play.service.errors.clear, ("a", page(8))),
+        *(play.goes_on("a", "b"), ("a", page(9)), 7.0, play.says()),
     )
 
 
@@ -177,16 +145,11 @@ def test_a_stuck_worker_is_named_also_while_another_shard_keeps_the_watch_busy()
     play = Probed(nothing, "a", "b", "c")
     waits = play.queue.full
     play.run(
-        play.goes_on("a", "b", "c"),
-        1.0,
-        lambda: waits.add(play.queue.shard_keys["c"]),
-        play.stops("b", "c"),
-        *busy_with(play, "a", 45),
-        play.says(),
+        *(play.goes_on("a", "b", "c"), 1.0, lambda: waits.add(play.queue.shard_keys["c"])),
+        *(play.stops("b", "c"), *busy_with(play, "a", 45), play.says()),
         *busy_with(play, "a", 10),
         play.says(STUCK.format("b"), STUCK.format("b")),
-        waits.clear,
-        *busy_with(play, "a", 45),
+        *(waits.clear, *busy_with(play, "a", 45)),
         play.says(STUCK.format("b"), STUCK.format("b")),
         *busy_with(play, "a", 10),
         play.says("\n".join(map(STUCK.format, "bc")), "\n".join(map(STUCK.format, "bc"))),
@@ -212,47 +175,22 @@ def test_a_listing_that_fails_is_not_ready_and_one_that_never_ends_is_not_live()
     asking = [NoAnswerYetError("no")] * 100_000
     endless = "orders: no listing has come to an end, for N s"
     play.run(
-        play.goes_on("a"),
-        1.0,
-        lambda: play.service.errors.extend(failing),
-        60.0,
-        play.says(),
-        65.0,
-        play.says(ready="orders: no listing was answered, for N s"),
-        play.service.errors.clear,
-        10.0,
-        play.says(),
-        lambda: play.service.errors.extend(asking),
-        60.0,
-        play.says(),
-        65.0,
-        play.says(endless, endless),
-        play.service.errors.clear,
-        10.0,
-        play.says(),
+        *(play.goes_on("a"), 1.0, lambda: play.service.errors.extend(failing), 60.0, play.says()),
+        *(65.0, play.says(ready="orders: no listing was answered, for N s")),
+        *(play.service.errors.clear, 10.0, play.says()),
+        *(lambda: play.service.errors.extend(asking), 60.0, play.says()),
+        *(65.0, play.says(endless, endless), play.service.errors.clear, 10.0, play.says()),
     )
 
 
 def test_an_enabled_stream_without_an_open_shard_is_not_ready() -> None:
     play = Probed(nothing, "a")
     play.service.shards["a"] = Shard("a", None, "1", "9")  # closed, and no child comes
+    told = "orders: it has no open shard, though its stream is enabled, for N s"
     play.run(
-        play.goes_on("a"),
-        1.0,
-        play.says(),
-        play.stops("a"),
-        ("a", ReaderEnded(True)),
-        50.0,
-        play.says(),
-        80.0,
-        play.says(
-            ready="orders: it has no open shard, though its stream is enabled, for N s",
-        ),
-        lambda: play.service.add("b", "a"),
-        10.0,
-        play.goes_on("b"),
-        1.0,
-        play.says(),
+        *(play.goes_on("a"), 1.0, play.says(), play.stops("a")),
+        *(("a", ReaderEnded(True)), 50.0, play.says(), 80.0, play.says(ready=told)),
+        *(lambda: play.service.add("b", "a"), 10.0, play.goes_on("b"), 1.0, play.says()),
     )
 
 
@@ -260,76 +198,42 @@ def test_a_watch_that_can_find_no_new_tables_is_not_ready(monkeypatch: pytest.Mo
     play = Probed(nothing, "a")
     failing_since = play.clock.monotonic() + 1
     play.run(
-        play.goes_on("a"),
-        1.0,
-        play.says(),
+        *(play.goes_on("a"), 1.0, play.says()),
         lambda: monkeypatch.setattr(WatchedStreams, "searches_fail_since", failing_since),
-        30.0,
-        play.says(),
-        65.0,
+        *(30.0, play.says(), 65.0),
         play.says(ready="the region's streams can't be listed: new tables are not found"),
     )
 
 
-class Flaky(Memory):
-    fails = False
+class Refused(Memory):
+    trouble = ""
 
     def save(self, stored: Sequence[Token]) -> None:
-        if self.fails:
+        if self.trouble:
             raise UsageError("--checkpoint c: No space left on device")
         super().save(stored)
 
 
-def test_a_store_that_fails_for_ten_minutes_is_said_while_records_are_delivered() -> None:
-    seen: list[str] = []
-    store = Flaky()
-    play = Probed(lambda record: seen.append(record.sequence_number), "a", store=store)
-    told = "the positions are not saved: --checkpoint c: No space left on device"
-    play.run(
-        play.goes_on("a"),
-        1.0,
-        lambda: setattr(store, "fails", True),
-        ("a", page(1)),
-        2.0,
-        play.says(ready=told),
-        600.0,
-        ("a", page(2)),
-        2.0,
-        play.says(ready=told),
-        lambda: setattr(store, "fails", False),
-        2.0,
-        play.says(),
-    )
-    assert len(seen) == 2 and store.position("a") is not None
-
-
-def test_what_keeps_a_lease_from_being_renewed_is_said_of_an_idle_watch_too(
+def test_what_keeps_positions_from_being_saved_is_said_of_an_idle_watch_too_and_it_delivers_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Refused(Flaky):
-        trouble = ""
-
     caplog.set_level(logging.INFO)
-    store = Refused()
-    play = Probed(nothing, "a", store=store)
+    store, seen, saved = Refused(), list[str](), list[bool]()
+    play = Probed(lambda record: seen.append(record.sequence_number), "a", store=store)
 
     def refuses(trouble: str) -> Callable[[], None]:
-        return lambda: vars(store).update(trouble=trouble, fails=bool(trouble))
+        return lambda: vars(store).update(trouble=trouble)
 
     told = "the positions are not saved: --checkpoint c: No space left on device"
     play.run(
-        play.goes_on("a"),
-        20.0,
-        play.says(),
-        refuses("the role needs dynamodb:PutItem"),
-        2.0,
-        play.says(ready=told),
-        60.0,
-        refuses(""),
-        2.0,
-        play.says(),
+        *(play.goes_on("a"), 20.0, play.says(), refuses("the role needs dynamodb:PutItem")),
+        *(2.0, play.says(ready=told), 600.0, ("a", page(1)), 2.0, play.says(ready=told)),
+        *(lambda: saved.append(play.totals.saved), refuses(""), 2.0, play.says()),
+        lambda: saved.append(play.totals.saved),
     )
+    assert saved == [False, True]
     assert len([line for line in caplog.messages if "saved" in line]) == 2
+    assert len(seen) == 1 and isinstance(store.position("a"), AfterSequence)
 
 
 def test_a_handler_that_hangs_is_named_and_nobody_else_is_blamed_afterwards() -> None:
@@ -342,9 +246,9 @@ def test_a_handler_that_hangs_is_named_and_nobody_else_is_blamed_afterwards() ->
 
     play = Probed(hangs, "a", "b")
     play.run(
-        play.goes_on("a", "b"), 1.0, ("a", page(1)), 1.0, play.stops("a"), play.says(), 50.0,
-        play.says(),
-    )  # fmt: skip
+        *(play.goes_on("a", "b"), 1.0, ("a", page(1)), 1.0, play.stops("a")),
+        *(play.says(), 50.0, play.says()),
+    )
 
 
 def test_a_handler_that_is_tried_again_lives_and_is_not_ready_until_it_goes_well() -> None:
@@ -416,23 +320,10 @@ def test_one_of_several_streams_that_cant_be_read_is_not_ready() -> None:
     users.add("u")
     play = Probed(nothing, "a", clock=clock, others={OTHER: users})
     play.run(
-        play.goes_on("a", "u"),
-        1.0,
-        play.says(),
-        ("u", ReaderCrashed("no permission", fatal=True)),
-        1.0,
-        play.says(ready="users: can't be read just now"),
-        ("u", None),
-        200.0,
-        play.says(),
+        *(play.goes_on("a", "u"), 1.0, play.says()),
+        *(("u", ReaderCrashed("no permission", fatal=True)), 1.0),
+        *(play.says(ready="users: can't be read just now"), ("u", None), 200.0, play.says()),
     )
-
-
-@pytest.fixture
-def gate() -> Iterator[Gate]:
-    made = Gate()
-    yield made
-    made.let(-1)()
 
 
 def test_it_is_not_ready_while_the_next_stream_of_its_table_is_searched_for() -> None:
@@ -454,23 +345,14 @@ def test_it_is_not_ready_while_the_next_stream_of_its_table_is_searched_for() ->
     assert play.names == ["a", "n"]
 
 
-def test_with_several_at_once_the_shard_whose_handler_hangs_is_named(gate: Gate) -> None:
+def test_with_several_at_once_the_shard_whose_handler_hangs_is_named() -> None:
+    gate = Gate()
     pool = WatchedPool(2, gate)
     play = Probed(gate, "a", "b", pool=pool, clock=ThreadsClock(pool))
     told = "shard a of orders: a handler is stuck, for N s"
     play.run(
-        play.goes_on("b"),
-        lambda: play.read("a"),
-        1.0,
-        ("a", page(1)),
-        gate.begins(1),
-        55.0,
-        play.says(),
-        7.0,
-        play.says(told, told),
-        gate.let(-1, 1),
-        1.0,
-        play.says(),
+        *(play.goes_on("b"), lambda: play.read("a"), 1.0, ("a", page(1)), gate.begins(1)),
+        *(55.0, play.says(), 7.0, play.says(told, told), gate.let(-1, 1), 1.0, play.says()),
     )
 
 

@@ -25,6 +25,12 @@ from watcher.runtime.workers import StartProcess
 from watcher.streams.messages import Page
 
 
+def where_it_is(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of a program that reads this simulator."""
+    for name, value in simulator.environment.items():
+        monkeypatch.setenv(name, value)
+
+
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_a_worker_reads_where_the_environment_says_now(
     simulator: Simulator, method: str, monkeypatch: pytest.MonkeyPatch
@@ -34,8 +40,7 @@ def test_a_worker_reads_where_the_environment_says_now(
     monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB_STREAMS", "http://127.0.0.1:9")
     forkserver.ensure_running()
     monkeypatch.delenv("AWS_ENDPOINT_URL_DYNAMODB_STREAMS")
-    for name, value in simulator.environment.items():
-        monkeypatch.setenv(name, value)
+    where_it_is(simulator, monkeypatch)
     assert_it_reads(simulator, WorkerStarter(AwsConfig()))
 
 
@@ -87,18 +92,13 @@ def test_all_tables_of_a_region_are_read_with_one_client(
 
     monkeypatch.setattr(process_start, "processes", lambda **_: multiprocessing.get_context("fork"))
     monkeypatch.setattr(processes, "for_worker", noting)
-    for name, value in simulator.environment.items():
-        monkeypatch.setenv(name, value)
+    where_it_is(simulator, monkeypatch)
     arns = [simulator.stream_arn, *filter(None, map(simulator.add_table, ("users", "shop")))]
     start, queue, shared_counters = WorkerStarter(AwsConfig()), MessageQueue(), SharedCounters(8)
     for arn in arns:
         writer = queue.writer(arn)
-        process = start(
-            "worker",
-            ShardAssignment(arn, "s", TrimHorizon(), None, 1),
-            writer,
-            shared_counters,
-        )
+        work = ShardAssignment(arn, "s", TrimHorizon(), None, 1)
+        process = start("worker", work, writer, shared_counters)
         writer.close()
         process.kill()
         process.join()
@@ -110,13 +110,9 @@ def test_all_tables_of_a_region_are_read_with_one_client(
 def test_the_messages_of_a_worker_in_a_thread_end_with_it(
     simulator: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in simulator.environment.items():
-        monkeypatch.setenv(name, value)
-    queue, counters, start = (
-        MessageQueue(),
-        SharedCounters(8),
-        WorkerStarter(AwsConfig(), in_threads=True),
-    )
+    where_it_is(simulator, monkeypatch)
+    queue, counters = MessageQueue(), SharedCounters(8)
+    start = WorkerStarter(AwsConfig(), in_threads=True)
     writer = queue.writer("worker")
     shard = simulator.shards[0].id
     work = ShardAssignment(simulator.stream_arn, shard, TrimHorizon(), None, 0.05)

@@ -206,25 +206,13 @@ def test_five_hundred_writers_killed_under_full_load(queue: MessageQueue) -> Non
     assert longest_stall < 100
 
 
-@pytest.fixture
-def pipe() -> Iterator[tuple[CommandWriter, CommandReader]]:
-    reading, writing = multiprocessing.Pipe(duplex=False)
-    writer = CommandWriter(writing)
-    yield writer, CommandReader(reading)
-    writer.close()
-    reading.close()
-
-
-def test_commands_come_in_their_order_also_a_long_one(
-    pipe: tuple[CommandWriter, CommandReader],
-) -> None:
+def test_commands_come_in_their_order_also_a_long_one() -> None:
     """AWS promises no length of session tokens."""
-    writer, reader = pipe
-    given: list[Command] = [
-        ShardClosed("a", "s"),
-        NewCredentials(Keys("key", "secret", "t" * 20_000)),
-        ShardClosed("b", "s"),
-    ]
-    for each in given:
-        writer.send(each)
-    assert reader.receive(1.0) == given
+    long = NewCredentials(Keys("key", "secret", "t" * 20_000))
+    given: list[Command] = [ShardClosed("a", "s"), long, ShardClosed("b", "s")]
+    reading, writing = multiprocessing.Pipe(duplex=False)
+    with reading, writing:
+        writer = CommandWriter(writing)
+        for each in given:
+            writer.send(each)
+        assert CommandReader(reading).receive(1.0) == given

@@ -14,12 +14,7 @@ from tests.support.play import ARN, Memory, Play, PlayedService, Step, page
 from tests.support.times import NOON
 from tests.support.wire import FIRST
 from watcher.aws.model import AfterSequence, AtTime, Latest, Listing, ShardKey, TrimHorizon
-from watcher.errors import (
-    CredentialsError,
-    NoAnswerYetError,
-    StreamError,
-    StreamGoneError,
-)
+from watcher.errors import CredentialsError, NoAnswerYetError, StreamError, StreamGoneError
 from watcher.options import WatchOptions
 from watcher.records.record import Record
 from watcher.runtime.watched_stream import WatchedStream
@@ -118,10 +113,7 @@ def test_the_first_is_delivered_while_the_others_are_being_listed(
     assert seen.of == {"orders": [1], "users": [1], "shops": [1]}
     assert [position for _, position in play.begun_by_origin] == [Latest()] * 3
     told = [text for text in caplog.messages if "Watching" in text or text.startswith("all")]
-    assert told == [
-        "all are listed",
-        "Watching 3 shards of 3 streams",
-    ]
+    assert told == ["all are listed", "Watching 3 shards of 3 streams"]
     assert [each.stream_arn for each in play.store.load()] == [ARN, USERS, SHOPS]
 
 
@@ -289,14 +281,8 @@ def test_a_loss_of_a_stream_that_is_forgotten_stays_counted(
         region.users.status, region.users.newest = "DISABLED", USERS
 
     play = region.play(seen).run(
-        (OF_USERS, page(1)),
-        (OF_USERS, lost),
-        disable,
-        (OF_USERS, ReaderEnded(True)),
-        (OF_USERS, None),
-        100.0,
-        (OF_ORDERS, page(1)),
-        100.0,
+        *((OF_USERS, page(1)), (OF_USERS, lost), disable),
+        *((OF_USERS, ReaderEnded(True)), (OF_USERS, None), 100.0, (OF_ORDERS, page(1)), 100.0),
     )
     assert {each.stream_arn for each in play.store.load()} == {ARN}, "users is forgotten"
     assert play.totals.losses == 1

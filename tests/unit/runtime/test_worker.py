@@ -133,28 +133,24 @@ def test_a_shard_is_read_to_its_end_and_the_process_ends_when_it_is_dismissed(
     assert numbers == [record.sequence_number for record in simulator.records]
 
 
-def test_what_only_the_user_can_mend_is_said_as_fatal(
-    simulator: Simulator, queue: MessageQueue, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "fatal"), [(StreamError("no AWS region"), True), (ZeroDivisionError("ours"), False)]
+)
+def test_an_error_is_said_and_fatal_where_only_the_user_can_mend_it(
+    error: Exception,
+    fatal: bool,
+    simulator: Simulator,
+    queue: MessageQueue,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refused(*arguments: object) -> list[Message]:
-        raise StreamError("no AWS region")
+    def fails(*arguments: object) -> list[Message]:
+        raise error
 
-    monkeypatch.setattr("watcher.runtime.worker.ShardReader.attempt", refused)
+    monkeypatch.setattr("watcher.runtime.worker.ShardReader.attempt", fails)
     started(simulator, queue)
     (failed,) = said(queue, ReaderCrashed)
-    assert failed == ReaderCrashed("no AWS region", fatal=True)
-
-
-def test_an_error_of_ours_is_said_and_not_fatal(
-    simulator: Simulator, queue: MessageQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*arguments: object) -> list[Message]:
-        raise ZeroDivisionError("a bug")
-
-    monkeypatch.setattr("watcher.runtime.worker.ShardReader.attempt", broken)
-    started(simulator, queue)
-    (failed,) = said(queue, ReaderCrashed)
-    assert isinstance(failed, ReaderCrashed) and not failed.fatal and "a bug" in failed.text
+    assert isinstance(failed, ReaderCrashed)
+    assert failed.fatal == fatal and str(error) in failed.text
 
 
 def test_ctrl_c_is_not_for_a_worker_and_sigterm_ends_it(

@@ -30,27 +30,18 @@ from watcher.streams.messages import Message, ReaderEnded
 class Played:
     """Workers whose processes are started in name only."""
 
-    def __init__(self, processes: int = 64) -> None:
+    def __init__(self) -> None:
         self.clock = HandClock()
         self.queue = MessageQueue()
-        self.workers = Workers(
-            self.queue, self._start, self.clock, processes=processes, counters=SharedCounters(8)
-        )
+        self.workers = Workers(self.queue, self._start, self.clock, counters=SharedCounters(8))
         self.processes: list[PlayedProcess] = []
         self.writers: dict[str, MessageWriter] = {}
-        self.exitcode = -9
         self.refuse = False
 
-    def _start(
-        self,
-        name: str,
-        work: ShardAssignment,
-        writer: MessageWriter,
-        shared_counters: SharedCounters,
-    ) -> Any:
+    def _start(self, name: str, work: Any, writer: MessageWriter, counters: Any) -> Any:
         if self.refuse:
             raise OSError(24, "Too many open files")
-        self.processes.append(PlayedProcess(self.exitcode))
+        self.processes.append(PlayedProcess())
         # As a process has it: its own copy of the pipe's end.
         self.writers[name] = MessageWriter(Connection_(os.dup(writer.fileno()), readable=False))
         return self.processes[-1]
@@ -144,13 +135,6 @@ def test_stopping_asks_the_living_and_forgets_the_dead(played: Played) -> None:
     assert played.processes[1].ended == "killed"
 
 
-@pytest.fixture
-def two() -> Iterator[Played]:
-    made = Played(processes=2)
-    yield made
-    made.close()
-
-
 def test_where_no_further_process_can_be_started_shards_share_them_and_it_is_said_once(
     played: Played, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -175,23 +159,24 @@ def test_where_none_could_ever_be_started_that_is_an_error(played: Played) -> No
 
 
 def test_a_shard_that_its_process_does_not_listen_to_is_due_later(
-    two: Played, monkeypatch: pytest.MonkeyPatch
+    played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    two.start("a", "b")
+    played.start("a")
+    played.refuse = True
 
     def full(command: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(two.processes[0], "send", full)
-    two.start("c")
-    two.clock.sleep(1)
-    assert two.workers.to_restart() == [shard_key("c")]
+    monkeypatch.setattr(played.processes[0], "send", full)
+    played.start("c")
+    played.clock.sleep(1)
+    assert played.workers.to_restart() == [shard_key("c")]
 
 
-def test_the_process_of_a_shard_that_closes_is_told_so_and_no_other(two: Played) -> None:
-    two.start("a", "b")
-    two.workers.on_shard_closed(shard_key("b"))
-    assert [process.commands[1:] for process in two.processes] == [[], [ShardClosed("", "b")]]
+def test_the_process_of_a_shard_that_closes_is_told_so_and_no_other(played: Played) -> None:
+    played.start("a", "b")
+    played.workers.on_shard_closed(shard_key("b"))
+    assert [process.commands[1:] for process in played.processes] == [[], [ShardClosed("", "b")]]
 
 
 def test_credentials_that_a_worker_was_refused_are_told_to_what_renews_them(played: Played) -> None:
