@@ -169,29 +169,12 @@ def test_the_attributes_that_have_changed_are_those_of_the_changed_values(page: 
 
 
 def test_a_number_that_is_spelled_in_another_way_has_not_changed() -> None:
-    spelled = ["0", "-0", "0.0", "-0.0", "1", "-1", "1.0", "01", "1E0", "10", "1E1", "0.1", "-0.1"]
-    spelled += [
-        "0.10",
-        ".1",
-        "1.5",
-        "-1.50",
-        "100",
-        "1" * 38,
-        "1" * 38 + ".0",
-        "NaN",
-        "",
-        "x",
-        "1_0",
+    spelled = [
+        *("0", "-0", "0.0", "-0.0", "1", "-1", "1.0", "01", "1E0", "10", "1E1", "0.1", "-0.1"),
+        *("0.10", ".1", "1.5", "-1.50", "100", "1" * 38, "1" * 38 + ".0", "NaN", "", "x", "1_0"),
     ]
-    pairs = list(product(spelled, spelled))
-    compact = [
-        [Raw(b'{"a":{"N":"%b"}}' % each.encode()) for each in (old, new)] for old, new in pairs
-    ]
-    wires = [
-        WireRecord(WireChange("1", OldImage=old, NewImage=new), eventName="MODIFY")
-        for old, new in compact
-    ]
-
-    assert [*map(changed_attributes, wires)] == [
-        ["a"] if to_number(old) != to_number(new) else [] for old, new in pairs
-    ]
+    for old, new in product(spelled, spelled):
+        raws = [Raw(b'{"a":{"N":"%b"}}' % each.encode()) for each in (old, new)]
+        change = WireChange("1", OldImage=raws[0], NewImage=raws[1])
+        changed = ["a"] if to_number(old) != to_number(new) else []
+        assert changed_attributes(WireRecord(change, eventName="MODIFY")) == changed

@@ -1,8 +1,6 @@
 """Filters, keys and kinds as one test."""
 
-import itertools
 import json
-import pickle
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -94,25 +92,3 @@ def test_key_kind_and_filter_narrow_down() -> None:
     assert test(record())
     assert not test(record(WIRE | {"eventName": "INSERT"}))
     assert record_filter() is None
-
-
-FORMS: dict[str, list[Any]] = {
-    "filters": [
-        None,
-        [{"eventName": ["MODIFY"]}],
-        [{"eventName": ("MODIFY",)}, new("total.N", {"numeric": [">", 5]})],
-    ],
-    "key": [None, ["pk=user-42"], {"pk": "user-42", "sk": 7}],
-    "only": [None, "modify", ["insert", "ttl"]],
-}
-
-
-@pytest.mark.parametrize("form", list(itertools.product(*FORMS.values())), ids=lambda _: "")
-def test_another_process_that_is_started_anew_is_given_the_same_test(form: tuple[Any, ...]) -> None:
-    test = record_filter(*form)
-    if test is None:
-        assert form == (None, None, None)
-        return
-    handed_on = pickle.loads(pickle.dumps(test))
-    records = record(), record(WIRE | {"eventName": "INSERT"})
-    assert [handed_on.matches_wire(each.wire) for each in records] == list(map(test, records))
