@@ -1,23 +1,19 @@
 """The same environment, and beside us plain boto3: the same URL, headers, body and errors."""
 
-import ssl
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import boto3
-import botocore.session
 import pytest
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError
 
-from watcher.aws import http
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
 from watcher.aws.fast_http import RequestTemplate
 from watcher.aws.model import AfterSequence, AtTime, Latest, Position, TrimHorizon
-from watcher.errors import StreamError, TransientError, WatcherError
+from watcher.errors import StreamError, TransientError
 from watcher.version import __version__
 
 from .certificates import inspected
@@ -159,50 +155,6 @@ def fast_call(worker: StreamsClient) -> RequestTemplate:
 # What comes back
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        "InternalServerError",
-        "ServiceUnavailable",
-        "ThrottlingException",
-        "ProvisionedThroughputExceededException",
-        "LimitExceededException",
-        "AccessDeniedException",
-        "ExpiredTokenException",
-        "UnrecognizedClientException",
-        "ValidationException",
-        "ExpiredIteratorException",
-        "TrimmedDataAccessException",
-        "ResourceNotFoundException",
-        "unavailable",
-    ],
-)
-def test_an_error_says_what_boto3_says_after_one_try(logged_in: FakeAWS, error: str) -> None:
-    """The caller tries again by itself."""
-    table = logged_in.table
-    shard = table.open_shards[0]
-    of = {"StreamArn": table.stream_arn, "ShardId": shard, "ShardIteratorType": "LATEST"}
-
-    def tried(call: Callable[[], object], kinds: Any) -> str:
-        before = table.calls["GetShardIterator"]
-        table.fail_next("GetShardIterator", error, times=10)
-        with pytest.raises(kinds) as caught:
-            call()
-        table.forget_failures()
-        assert table.calls["GetShardIterator"] - before == 1
-        return " ".join(str(caught.value).split())
-
-    plain = by_boto3(retries={"total_max_attempts": 1})
-    text = tried(lambda: plain.get_shard_iterator(**of), ClientError)
-    text = text.replace(" (reached max retries: 0)", "")
-    for streams in (StreamsClient(AwsConfig()), for_worker(AwsConfig(), table.stream_arn)):
-        said = tried(
-            lambda made=streams: made.get_iterator(table.stream_arn, shard, Latest()),  # type: ignore[misc]
-            WatcherError,
-        )
-        assert text in said
-
-
 # TLS
 
 
@@ -242,30 +194,3 @@ def test_the_authorities_to_trust_are_those_of_boto3(
     with pytest.raises(TransientError) as worker_s:
         read_through_the_shortcut(logged_in)
     assert "certificate verify failed" in str(worker_s.value)
-
-
-def test_tls_is_no_stricter_than_botocores(logged_in: FakeAWS) -> None:
-    """Python 3.13's default is, and refuses what a company's inspection makes."""
-    session = botocore.session.Session()
-    botocores: Any = session.create_client("dynamodbstreams")
-    theirs = botocores._endpoint.http_session._get_ssl_context()
-    ours = http.tls_context(logged_in.ca_file)
-    assert ours.verify_flags == theirs.verify_flags
-    assert ours.options == theirs.options
-    assert ours.minimum_version == theirs.minimum_version
-    assert ours.verify_mode is ssl.CERT_REQUIRED and ours.check_hostname
-
-
-def test_a_handshake_that_breaks_off_is_trouble(
-    logged_in: FakeAWS, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worker = read_through_the_shortcut(logged_in)
-
-    class Broken:
-        def wrap_socket(self, *_: Any, **__: Any) -> Any:
-            raise ssl.SSLEOFError(8, "EOF occurred in violation of protocol")
-
-    monkeypatch.setattr(http, "tls_context", lambda ca_file: Broken())
-    worker.close()
-    with pytest.raises(TransientError, match="EOF occurred"):
-        worker.get_records("x")

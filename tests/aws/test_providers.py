@@ -1,7 +1,6 @@
-"""Whatever gives credentials: the same are found as by plain boto3, the same is said, once."""
+"""Whatever gives credentials: they are found, once for all readers, and errors are boto3's."""
 
 import json
-import re
 import stat
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -53,7 +52,7 @@ class Place(NamedTuple):
         program.chmod(0o700)
         self.config(f"[default]\ncredential_process = {program}\n")
 
-    def sso(self, *, expires_in: timedelta, refresh: bool = True, known: bool = True) -> None:
+    def sso(self, *, expires_in: timedelta, refresh: bool = True) -> None:
         text = f"[default]\nsso_account_id = {ACCOUNT}\nsso_role_name = reader\nsso_session = s\n"
         text += "[sso-session s]\nsso_region = us-east-1\nsso_start_url = https://start.example\n"
         self.config(text)
@@ -72,8 +71,7 @@ class Place(NamedTuple):
             }
         cache = self.home / ".aws" / "sso" / "cache"
         cache.mkdir(parents=True)
-        if known:
-            (cache / f"{sha1(b's').hexdigest()}.json").write_text(json.dumps(token))
+        (cache / f"{sha1(b's').hexdigest()}.json").write_text(json.dumps(token))
 
 
 @pytest.fixture
@@ -99,15 +97,6 @@ def session_in_environment(place: Place) -> None:
     place.setenv("AWS_SESSION_TOKEN", keys.token)
 
 
-def file(place: Place) -> None:
-    place.config("", BASE.replace("base", "default"))
-
-
-def profile_in_environment(place: Place) -> None:
-    place.config("")
-    place.setenv("AWS_PROFILE", "base")
-
-
 def process(place: Place) -> None:
     place.process(json.dumps({"Version": 1, "AccessKeyId": KEY, "SecretAccessKey": SECRET}))
 
@@ -116,27 +105,11 @@ def role(place: Place) -> None:
     place.role()
 
 
-def role_of_fifteen_minutes(place: Place) -> None:
-    place.aws.accounts.lifetime = timedelta(minutes=15)
-    place.role("source_profile = base\nduration_seconds = 900")
-
-
 def role_over_a_role(place: Place) -> None:
     place.config(
         f"[default]\nrole_arn = {ROLE}\nsource_profile = middle\n"
         f"[profile middle]\nrole_arn = {ROLE}-in-the-middle\nsource_profile = base\n"
     )
-
-
-def role_from_environment(place: Place) -> None:
-    place.role("credential_source = Environment")
-    environment(place)
-    place.setenv("AWS_PROFILE", "default")
-
-
-def role_from_container(place: Place) -> None:
-    place.role("credential_source = EcsContainer")
-    container(place)
 
 
 def web_identity(place: Place) -> None:
@@ -150,78 +123,32 @@ def container(place: Place) -> None:
         place.setenv(name, value)
 
 
-def pod(place: Place) -> None:
-    """EKS Pod Identity: the token is in a file."""
-    place.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", place.aws.plain_url + "/container")
-    (place.home / "pod-token").write_text(place.aws.accounts.container_token)
-    place.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(place.home / "pod-token"))
-
-
 def instance(place: Place) -> None:
     """Nothing is set: the machine's own."""
-
-
-def sso(place: Place) -> None:
-    place.sso(expires_in=timedelta(hours=8))
 
 
 def sso_to_refresh(place: Place) -> None:
     place.sso(expires_in=timedelta(minutes=5))
 
 
-WORKING = [
-    environment,
-    session_in_environment,
-    file,
-    profile_in_environment,
-    process,
-    role,
-    role_of_fifteen_minutes,
-    role_over_a_role,
-    role_from_environment,
-    role_from_container,
-    web_identity,
-    container,
-    pod,
-    instance,
-    sso,
-    sso_to_refresh,
-]
-
-
-def kind(key: str) -> str:
-    """What kind of key this is: those of sessions are numbered."""
-    return re.sub(r"\d+$", "", key)
+# And whose keys they are: those of a session are numbered.
+WORKING: dict[Callable[[Place], None], str] = {
+    environment: KEY,
+    session_in_environment: "ASIAENV",
+    process: KEY,
+    role: "ASIAROLE",
+    role_over_a_role: "ASIAROLE",
+    web_identity: "ASIAWEB",
+    container: "ASIACONTAINER",
+    instance: "ASIAINSTANCE",
+    sso_to_refresh: "ASIASSO",
+}
 
 
 def by_boto3() -> Any:
     """A client as anybody makes one, that tries once."""
     once = Config(retries={"total_max_attempts": 1})
     return boto3.Session().client("dynamodbstreams", config=once)
-
-
-@pytest.mark.parametrize("set_up", WORKING)
-def test_the_same_are_found_as_by_boto3_with_no_more_calls(
-    set_up: Callable[[Place], None], place: Place
-) -> None:
-    aws = place.aws
-    set_up(place)
-    streams = StreamsClient(AwsConfig())
-    list(streams.list_streams())
-    ours, calls = aws.signed_by("ListStreams"), +aws.accounts.calls
-    aws.accounts.calls.clear()
-    for cached in (place.home / ".aws").glob("*/cache/*.json"):
-        cached.unlink()
-    if set_up in (sso, sso_to_refresh):
-        for made in (place.home / ".aws" / "sso").glob("*"):
-            made.rmdir()
-        (place.home / ".aws" / "sso").rmdir()
-        set_up(place)
-    by_boto3().list_streams()
-    theirs = aws.signed_by("ListStreams") - ours or ours
-    assert len(ours) == 1 and {*map(kind, ours)} == {*map(kind, theirs)}
-    assert all(calls[name] <= count for name, count in aws.accounts.calls.items())
-    assert calls.keys() <= aws.accounts.calls.keys()
 
 
 @pytest.mark.parametrize("set_up", WORKING)
@@ -241,7 +168,10 @@ def test_ten_workers_and_two_loops_ask_no_more_than_one_program_has_to(
         iterator, _ = worker.get_iterator(arn, shard, TrimHorizon())
         worker.get_records(iterator)
     assert +place.aws.accounts.calls == before
-    assert place.aws.signed_by("GetRecords") == place.aws.signed_by("ListStreams")
+    (key,) = place.aws.signed_by("GetRecords")
+    assert {key} == place.aws.signed_by("ListStreams") and key.rstrip("0123456789") == WORKING[
+        set_up
+    ]
     assert not (place.home / "runs").exists() or (place.home / "runs").read_text() == "run\n"
 
 
@@ -253,43 +183,13 @@ def half(place: Place) -> None:
     place.setenv("AWS_ACCESS_KEY_ID", KEY)
 
 
-def no_such_profile(place: Place) -> None:
-    place.setenv("AWS_PROFILE", "nosuch")
-
-
 def process_that_fails(place: Place) -> None:
     place.process("", status=3)
-
-
-def process_that_babbles(place: Place) -> None:
-    place.process("Welcome to the intranet!")
-
-
-def process_that_is_not_there(place: Place) -> None:
-    place.config("[default]\ncredential_process = /no/such/program\n")
-
-
-def role_without_source(place: Place) -> None:
-    place.config(f"[default]\nrole_arn = {ROLE}\n")
 
 
 def role_refused(place: Place) -> None:
     place.role()
     place.aws.accounts.refuses.add("AssumeRole")
-
-
-def web_identity_without_file(place: Place) -> None:
-    web_identity(place)
-    (place.home / "token").unlink()
-
-
-def container_that_refuses(place: Place) -> None:
-    container(place)
-    place.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "wrong")
-
-
-def sso_never_logged_in(place: Place) -> None:
-    place.sso(expires_in=timedelta(hours=8), known=False)
 
 
 def sso_ended(place: Place) -> None:
@@ -306,22 +206,7 @@ def ended_session(place: Place) -> None:
     place.aws.accounts.expire()
 
 
-FAILING = [
-    nothing,
-    half,
-    no_such_profile,
-    process_that_fails,
-    process_that_babbles,
-    process_that_is_not_there,
-    role_without_source,
-    role_refused,
-    web_identity_without_file,
-    container_that_refuses,
-    sso_never_logged_in,
-    sso_ended,
-    wrong_secret,
-    ended_session,
-]
+FAILING = [nothing, half, process_that_fails, role_refused, sso_ended, wrong_secret, ended_session]
 
 
 @pytest.mark.parametrize("set_up", FAILING)
@@ -395,7 +280,7 @@ def test_a_kept_session_that_is_refused_is_not_taken_again(
 # What keeps one waiting, or can't be used
 
 
-@pytest.mark.parametrize("variable", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "ca_bundle"])
+@pytest.mark.parametrize("variable", ["AWS_CA_BUNDLE", "ca_bundle"])
 def test_authorities_that_cannot_be_used_are_named_with_what_names_them(
     variable: str, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,9 +22,8 @@ from prometheus_client import CollectorRegistry
 
 from tests.simulator import Simulator
 from watcher import cli
-from watcher.cli.command_line import CommandLine, command_line
+from watcher.cli.command_line import command_line
 from watcher.cli.invocation import Invocation
-from watcher.errors import CheckpointError, StreamError, UsageError
 from watcher.observability.metrics import PrometheusCollector
 from watcher.observability.watch_stats import WatchStats
 
@@ -79,16 +76,6 @@ def test_every_command_line_is_one_and_keeps_positions(words: list[str]) -> None
     assert words[0] == "orders" and values["checkpoint"] and values["log_format"] == "json"
 
 
-def test_the_variables_that_are_set_are_options_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    named = re.findall(r"(WATCHER_\w+)=([\w.:]+)", DOCKERFILE + UNIT)
-    assert {name for name, _ in named} == {"WATCHER_METRICS_PORT", "WATCHER_PRINT_JSON"}
-    for name, value in named:
-        monkeypatch.setenv(name, value)
-    invocation = Invocation(CommandLine("watch", ["orders"]))
-    assert invocation.values["metrics_port"].endswith(str(PORT))
-    assert {*invocation.origins.defaults.values()} == {name for name, _ in named}
-
-
 def test_health_is_asked_for_where_it_is_served() -> None:
     for words in (CONTAINER["args"], TASK["command"]):
         assert parsed(words)["metrics_port"] == f"0.0.0.0:{PORT}"
@@ -101,21 +88,6 @@ def test_health_is_asked_for_where_it_is_served() -> None:
     for path in {asked.rpartition("/")[2], *(each["path"][1:] for each in probes)}:
         assert path in {"livez", "readyz"}, "see watcher/observability/http_server.py"
     assert DEPLOYMENT["template"]["metadata"]["annotations"]["prometheus.io/port"] == str(PORT)
-
-
-def test_a_restart_is_tried_unless_it_cant_help() -> None:
-    assert setting("Restart") == "on-failure"
-    assert int(setting("RestartPreventExitStatus")) == UsageError.exit_status
-    # Not reached, no permission yet: what passes is tried again.
-    assert UsageError.exit_status not in (StreamError.exit_status, CheckpointError.exit_status)
-
-
-def test_no_container_is_root_or_writes_to_its_disk() -> None:
-    (user,) = re.findall(r"^USER (\d+)$", DOCKERFILE, re.MULTILINE)
-    assert user == TASK["user"] == str(POD["securityContext"]["runAsUser"]) != "0"
-    assert POD["securityContext"]["runAsNonRoot"]
-    assert CONTAINER["securityContext"]["readOnlyRootFilesystem"]
-    assert TASK["readonlyRootFilesystem"]
 
 
 # What their own schemas and linters say
@@ -131,19 +103,6 @@ def test_ecs_takes_the_task() -> None:
     shape = model.operation_model("RegisterTaskDefinition").input_shape
     assert shape is not None
     assert ParamValidator().validate(ECS, shape).generate_report() == ""
-
-
-def test_hadolint_has_nothing_to_say() -> None:
-    linter = Path(sys.prefix) / "bin" / "hadolint"
-    done = subprocess.run([linter, DEPLOY / "Dockerfile"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "")
-
-
-def test_the_image_gets_what_the_wheel_is_made_of_and_no_more() -> None:
-    lines = (ROOT / ".dockerignore").read_text().splitlines()
-    kept = {line.removeprefix("!") for line in lines if line.startswith("!")}
-    assert kept == {"pyproject.toml", "README.md", "LICENSE", "watcher", "handlers"}
-    assert all((ROOT / name).exists() for name in kept)
 
 
 def queries() -> Iterator[str]:

@@ -3,11 +3,9 @@
 from .control import ShardState, Simulator
 from .faults import Faults
 from .model import Written
-from .service import Call
 from .verdict import Verdict, judge
 
 __all__ = [
-    "Call",
     "Faults",
     "ShardState",
     "Simulator",

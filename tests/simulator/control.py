@@ -12,7 +12,7 @@ from .faults import Faults
 from .model import World, Written
 from .naming import REGION
 from .server import Server
-from .service import Call, Reply, Service
+from .service import Reply, Service
 
 _BULK = 2000  # changes written in one go: a reader waits no longer than for these
 
@@ -163,19 +163,6 @@ class Simulator:
         with self._lock:
             return self._table.enable(shards, view_type).arn
 
-    def delete_table(self) -> None:
-        """Delete the table: its stream is readable for a while, as if it was disabled."""
-        with self._lock:
-            self._table.stream.disable()
-            self._table.clear()
-            del self._world.tables[self._table.name]
-
-    def create_table(self, shards: int = 1) -> None:
-        """Make the deleted table again, with a new stream, and without items."""
-        with self._lock:
-            self._world.tables[self._table.name] = self._table
-            self._table.enable(shards, self._table.stream.view_type)
-
     def add_table(self, name: str, shards: int = 1, *, key: str = "pk") -> str | None:
         """Add another table; answer its stream's ARN (shards=0: no stream)."""
         with self._lock:
@@ -218,11 +205,6 @@ class Simulator:
         truncate, invalid-json, unavailable (503 without JSON), or one of errors.ODD."""
         with self._lock:
             self._service.fail_next(operation, error, times, shard_id)
-
-    def forget_failures(self) -> None:
-        """Let none of the failures come that are still planned."""
-        with self._lock:
-            self._service.forget_failures()
 
     @property
     def faults(self) -> Faults:
@@ -278,22 +260,10 @@ class Simulator:
             return Counter(self._service.calls)
 
     @property
-    def reads(self) -> Counter[str]:
-        """GetRecords calls by shard."""
-        with self._lock:
-            return Counter(self._service.reads)
-
-    @property
     def injected(self) -> Counter[str]:
         """How often each fault hit."""
         with self._lock:
             return Counter(self._service.injected)
-
-    @property
-    def log(self) -> list[Call]:
-        """The last 20,000 requests."""
-        with self._lock:
-            return list(self._service.log)
 
     @property
     def in_flight(self) -> int:

@@ -247,10 +247,6 @@ class Table:
         self._world.streams[stream.arn] = stream
         return stream
 
-    def clear(self) -> None:
-        """Forget the items, as when a table is deleted: that is no change of them."""
-        self._images.clear()
-
     def delete_stream(self) -> None:
         del self._world.streams[self.streams.pop().arn]
 

@@ -5,7 +5,7 @@ import binascii
 import json
 import struct
 from bisect import bisect_left, bisect_right
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -42,14 +42,6 @@ class Reply(NamedTuple):
     cut: int = 0  # how much of the body a troubled answer has
 
 
-class Call(NamedTuple):
-    """One request in the log; `error` is the code answered, the trouble made, or empty."""
-
-    operation: str
-    parameters: Parameters
-    error: str
-
-
 @dataclass
 class _Planned:
     operation: str
@@ -70,7 +62,6 @@ class Service:
         self.begun: Counter[str] = Counter()
         """… how many iterators were asked for, by shard."""
         self.injected: Counter[str] = Counter()
-        self.log: deque[Call] = deque(maxlen=20_000)
         self._planned: list[_Planned] = []
         self._buckets: dict[str, tuple[float, float]] = {}
         self._places: list[tuple[Stream, Shard]] = []
@@ -117,7 +108,6 @@ class Service:
         except ServiceError as error:
             operation = target.partition(".")[2]
             self.calls[operation] += 1
-            self.log.append(Call(operation, {}, error.code))
             return Reply(error.status, error.body())
         return self.ask(target, parameters, access_key)
 
@@ -125,7 +115,6 @@ class Service:
         """What comes of a call of the operation `target` with these parameters."""
         operation = target.partition(".")[2]
         self.calls[operation] += 1
-        trouble = ""
         try:
             if operation == "GetRecords":
                 self.reads[self._shard_asked(parameters) or ""] += 1
@@ -142,9 +131,7 @@ class Service:
             else:
                 reply = self._answer(target, parameters, access_key, trouble)
         except ServiceError as error:
-            trouble = error.code
             reply = Reply(error.status, error.body())
-        self.log.append(Call(operation, parameters, trouble))
         faults = self.faults
         delay = faults.latency
         if faults.latency_jitter:
