@@ -29,7 +29,7 @@ from watcher.options import WatchOptions
 # boto3 is imported by the work itself: help does without.
 if TYPE_CHECKING:
     from watcher.aws.client import StreamsClient
-    from watcher.aws.model import Listing, StreamName
+    from watcher.aws.model import StreamName
     from watcher.cli.command_line import CommandLine
 
 logger = logging.getLogger("watcher")
