@@ -12,11 +12,6 @@ from watcher import process_start
 from watcher.call_pool import CallPool
 
 
-def test_a_few_calls_are_made_in_the_callers_thread() -> None:
-    answers = CallPool().start([threading.get_ident] * 3, few=3)
-    assert [answer.result() for answer in answers] == [threading.get_ident()] * 3
-
-
 def test_many_wait_for_their_answers_at_the_same_time() -> None:
     barrier = threading.Barrier(20, timeout=60)
     answers = CallPool().start([barrier.wait] * 20)
@@ -33,11 +28,6 @@ def test_an_error_is_for_who_asks_for_the_answer() -> None:
             answer.result()
 
 
-def test_without_threads_many_are_made_in_the_callers_thread_too() -> None:
-    answers = CallPool(threads=False).start([threading.get_ident] * 50)
-    assert {answer.result() for answer in answers} == {threading.get_ident()}
-
-
 def test_threads_are_used_again_and_their_end_is_waited_for() -> None:
     calls, before = CallPool(), set(threading.enumerate())
     for _ in range(5):
@@ -52,7 +42,6 @@ def test_threads_that_have_nothing_to_do_keep_no_program_from_forking() -> None:
     """As a script that has read with `Stream`, and then calls `watch()`, without a main guard."""
     program = """
 import os, threading
-from watcher import process_start
 from watcher import process_start
 from watcher.call_pool import CallPool
 calls = CallPool()
@@ -81,7 +70,6 @@ print(late.result(30), {answer.result(30) for answer in calls.start([lambda: 4] 
 def test_a_call_that_takes_long_keeps_no_program_from_its_end(end: str) -> None:
     program = f"""
 import time
-from watcher import process_start
 from watcher.call_pool import CallPool
 calls = CallPool()
 calls.start([lambda: time.sleep(60)] * 9)

@@ -46,12 +46,11 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.parametrize("has_buffer", [False, True])
-@pytest.mark.parametrize("blocking", [False, True])
 def test_a_slow_pipe_gets_everything_also_where_the_descriptor_does_not_wait(
-    has_buffer: bool, blocking: bool
+    has_buffer: bool,
 ) -> None:
     reading, writing = os.pipe()
-    os.set_blocking(writing, blocking)
+    os.set_blocking(writing, False)
     got = bytearray()
 
     def read() -> None:
@@ -109,16 +108,12 @@ def test_a_pipe_that_nobody_reads_says_so_each_time() -> None:
 
 
 def test_what_is_broken_off_takes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Poll:
-        def register(self, *arguments: int) -> None:
-            pass
-
-        def poll(self) -> None:
-            raise KeyboardInterrupt
+    def poll() -> None:
+        raise KeyboardInterrupt
 
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    monkeypatch.setattr(select, "poll", Poll)
+    monkeypatch.setattr(select, "poll", poll)
     with WholeFile(writing, "w") as file:
         with pytest.raises(KeyboardInterrupt):
             file.write(b"x" * 1_000_000)
@@ -189,13 +184,6 @@ def test_a_failed_replacement_leaves_the_old_file_and_nothing_beside_it(tmp_path
         replace(place, b"x" * 100, tmp_path / "aside")
     assert place.read_bytes() == b"old"
     assert [each.name for each in tmp_path.iterdir()] == ["place"]
-
-
-def test_a_closed_stream_is_no_terminal() -> None:
-    closed = io.StringIO()
-    closed.close()
-    assert not files.is_terminal(closed)
-    assert not files.is_terminal(None)
 
 
 def test_where_no_temporary_file_can_be_written_it_says_where_it_looked(

@@ -1,7 +1,6 @@
 """How processes are started is chosen here, not left to Python's version."""
 
 import contextlib
-import multiprocessing
 import os
 import shutil
 import signal
@@ -10,6 +9,7 @@ import sys
 import threading
 from multiprocessing import util
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,37 +18,35 @@ from watcher import process_start
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_fork_on_linux_as_long_as_no_other_thread_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(threading, "active_count", lambda: 1)
-    assert process_start.processes().get_start_method() == "fork"
-    monkeypatch.setattr(threading, "active_count", lambda: 2)
-    assert process_start.processes().get_start_method() == "forkserver"
+@pytest.mark.parametrize(
+    ("platform", "threads", "method"),
+    [("linux", 1, "fork"), ("linux", 2, "forkserver"), ("darwin", 1, "forkserver")],
+)
+def test_a_fork_on_linux_as_long_as_no_other_thread_runs(
+    platform: str, threads: int, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(threading, "active_count", lambda: threads)
+    assert process_start.processes().get_start_method() == method
 
 
-def test_never_a_fork_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setattr(threading, "active_count", lambda: 1)
-    assert process_start.processes().get_start_method() == "forkserver"
+def done(program: str, **settings: Any) -> subprocess.CompletedProcess[str]:
+    """A program that is run by another Python, to its end."""
+    line = [sys.executable, "-W", "error", "-c", program]
+    settings = {"cwd": ROOT, "capture_output": True, "text": True, "check": False, **settings}
+    return subprocess.run(line, **settings)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
-@pytest.mark.parametrize("default", multiprocessing.get_all_start_methods())
-def test_whatever_is_the_default_of_the_program_or_of_python(default: str) -> None:
+def test_whatever_is_the_default_of_the_program_or_of_python() -> None:
     """3.14 has made the fork server its default; a program may have set one."""
+    default = "spawn"
     program = (
         "import multiprocessing; from watcher import process_start\n"
         f"multiprocessing.set_start_method({default!r})\n"
         "print(process_start.processes().get_start_method(), multiprocessing.get_start_method())"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split() == ["fork", default]
+    assert done(program).stdout.split() == ["fork", default]
 
 
 def test_a_process_starts_though_nobody_reads_what_this_one_says(
@@ -83,16 +81,9 @@ def test_what_is_started_looks_into_the_working_folder_only_if_the_program_does(
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("PYTHONSAFEPATH", None)
-    done = subprocess.run(
-        # As `__main__` leaves the path; -P itself would be handed on.
-        [sys.executable, "-c", f"import sys; del sys.path[0]; exec({program!r})"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == ("True [] False" if is_here else "False ['-P'] False")
+    # As `__main__` leaves the path; -P itself would be handed on.
+    ran = done(f"import sys; del sys.path[0]; exec({program!r})", cwd=tmp_path, env=environment)
+    assert ran.stdout.strip() == ("True [] False" if is_here else "False ['-P'] False")
 
 
 def test_a_fork_server_whose_folder_was_cleaned_is_replaced_and_its_processes_live_on() -> None:
@@ -139,11 +130,5 @@ def test_nothing_is_left_behind_for_a_supervisor_that_does_not_reap(
         "try: print(os.waitpid(-1, 0))\n"
         "except ChildProcessError: print('nothing')"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", supervisor],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.stdout.split(), done.stderr) == ([str(status), "nothing"], "")
+    ran = done(supervisor)
+    assert (ran.stdout.split(), ran.stderr) == ([str(status), "nothing"], "")

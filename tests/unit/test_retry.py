@@ -18,11 +18,6 @@ def test_chance_takes_off_a_part_of_a_pause() -> None:
     assert all(0.5 <= backoff.after(1) <= 1.0 for _ in range(20))
 
 
-def test_between_so_many_attempts_there_is_a_pause_less() -> None:
-    assert list(Backoff().pauses(4)) == [0.1, 0.2, 0.4]
-    assert list(Backoff().pauses(1)) == []
-
-
 class Call:
     """Raises these errors, one a call, and answers then."""
 

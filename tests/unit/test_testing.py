@@ -11,7 +11,7 @@ import pytest
 from watcher import Record, lambda_function
 from watcher.errors import UsageError
 from watcher.records.filters import record_filter
-from watcher.testing import NewTable, WatchedTable, record
+from watcher.testing import WatchedTable, record
 
 pytest_plugins = ["watcher.testing"]
 
@@ -77,14 +77,6 @@ def test_a_handler_sees_each_change_once_and_in_order(watched_table: WatchedTabl
     ]
 
 
-def test_a_table_may_have_another_key_and_view(new_table: NewTable) -> None:
-    table = new_table({"PK": "S", "SK": "N"}, "KEYS_ONLY")
-    table.put({"PK": "a", "SK": 7, "more": True})
-    (record,) = table.changes()
-    assert record.key == {"PK": "a", "SK": 7}
-    assert record.new is None
-
-
 def test_a_built_in_handler_by_its_file(
     watched_table: WatchedTable, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,12 +93,6 @@ def test_a_lambda_function_gets_one_batch(watched_table: WatchedTable) -> None:
     watched_table.run(lambda_function(lambda event, context: events.append(event)))
     (event,) = events
     assert [each["eventSourceARN"] for each in event["Records"]] == [watched_table.stream_arn] * 2
-
-
-def test_what_a_handler_raises_is_raised(watched_table: WatchedTable) -> None:
-    watched_table.put({"pk": "a"})
-    with pytest.raises(ZeroDivisionError):
-        watched_table.run(lambda record: 1 / 0)
 
 
 def test_the_handlers_own_calls_reach_the_embedded_service(watched_table: WatchedTable) -> None:

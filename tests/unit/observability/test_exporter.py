@@ -6,13 +6,13 @@ import logging
 import os
 import signal
 import socket
-import time
 import urllib.request
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 
+from tests.support.eventually import eventually
 from watcher.aws.model import ShardKey
 from watcher.errors import UsageError
 from watcher.observability.exporter import Exporter, exporting
@@ -21,31 +21,26 @@ from watcher.observability.watch_stats import Durations, LeaseState, WatchStats
 from watcher.version import __version__
 
 # Some 70 bytes a shard: more than a pipe holds.
-ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/{}/stream/2026"
-ORDERS = ARN.format("orders")
+ORDERS = "arn:aws:dynamodb:eu-west-1:123456789012:table/orders/stream/2026"
 LARGE = {ShardKey(ORDERS, f"shardId-{number:020}-abcdef01"): 1.5 for number in range(3000)}
 
 
 class Place(NamedTuple):
     exporter: Exporter
     url: str
-    shown: list[WatchStats]
 
     def text(self) -> str:
         with urllib.request.urlopen(self.url, timeout=60) as answer:
             return str(answer.read(), "utf-8")
 
-    def show(self, stats: WatchStats) -> None:
-        """As the manager does, without its pauses."""
-        self.shown[:] = [stats]
-        self.exporter.show(stats)
+    def show(self, stats: WatchStats, line: str) -> None:
+        """As the manager does, without its pauses, until there is such a line."""
 
-    def wait_for(self, line: str) -> None:
-        end = time.monotonic() + 60
-        while line not in self.text().splitlines():
-            assert time.monotonic() < end
-            self.exporter.show(self.shown[0])  # what a full pipe has left
-            time.sleep(0.02)
+        def has_come() -> bool:
+            self.exporter.show(stats)  # again: what a full pipe has left
+            return line in self.text().splitlines()
+
+        eventually(has_come)
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +53,7 @@ def a_log_that_is_heard(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.Mo
 @pytest.fixture
 def place(caplog: pytest.LogCaptureFixture) -> Iterator[Place]:
     with exporting(0, Heartbeat.shared(), send_seconds=0.0) as exporter:
-        yield Place(exporter, caplog.messages[0].removeprefix("Metrics: "), [])
+        yield Place(exporter, caplog.messages[0].removeprefix("Metrics: "))
 
 
 @pytest.mark.parametrize(
@@ -66,11 +61,7 @@ def place(caplog: pytest.LogCaptureFixture) -> Iterator[Place]:
     [
         ("192.0.2.1:9464", "can't listen there"),
         ("no.such.host.invalid:9464", "can't listen there"),
-        (70000, "give PORT, or HOST:PORT, such as 9464"),
-        (-1, "give PORT, or HOST:PORT"),
-        ("metrics", "give PORT, or HOST:PORT"),
-        (":9464", "give PORT, or HOST:PORT"),
-        ("host:", "give PORT, or HOST:PORT"),
+        *((bad, "give PORT, or HOST:PORT") for bad in (70000, "x", ":9464", "x:")),
     ],
 )
 def test_where_it_cant_listen_one_line_says_so(address: str | int, told: str) -> None:
@@ -93,8 +84,8 @@ def test_a_scrape_before_the_first_figures_is_all_zeros(place: Place) -> None:
     assert "watcher_filtered_records_total 0.0" in place.text()
     assert "watcher_shard_lag_seconds{" not in place.text()
     assert "\nwatcher_lease_held " not in place.text()
-    place.show(WatchStats(tables={"orders": {}}))
-    place.wait_for('watcher_records_total{kind="INSERT",table="orders"} 0.0')
+    line = 'watcher_records_total{kind="INSERT",table="orders"} 0.0'
+    place.show(WatchStats(tables={"orders": {}}), line)
 
 
 def test_the_times_of_calls_are_a_histogram_and_the_lease_and_the_build_are_gauges(
@@ -103,8 +94,8 @@ def test_the_times_of_calls_are_a_histogram_and_the_lease_and_the_build_are_gaug
     durations = Durations()
     for seconds, count in ((0.0004, 1), (0.03, 10), (2000.0, 1)):
         durations.add(seconds, count)
-    place.show(WatchStats(durations={"mine": durations}, lease=LeaseState.STANDING_BY))
-    place.wait_for("watcher_standing_by 1.0")
+    stats = WatchStats(durations={"mine": durations}, lease=LeaseState.STANDING_BY)
+    place.show(stats, "watcher_standing_by 1.0")
     for line in (
         'watcher_handler_seconds_bucket{handler="mine",le="0.001"} 1.0',
         'watcher_handler_seconds_bucket{handler="mine",le="0.005"} 11.0',
@@ -119,8 +110,8 @@ def test_the_times_of_calls_are_a_histogram_and_the_lease_and_the_build_are_gaug
 
 
 def test_figures_larger_than_a_pipe_arrive_whole(place: Place) -> None:
-    place.show(WatchStats(lags=LARGE))
-    place.wait_for(f'watcher_shard_lag_seconds{{shard="{max(LARGE).shard_id}",table="orders"}} 1.5')
+    line = f'watcher_shard_lag_seconds{{shard="{max(LARGE).shard_id}",table="orders"}} 1.5'
+    place.show(WatchStats(lags=LARGE), line)
     assert place.text().count("watcher_shard_lag_seconds{") == len(LARGE)
 
 
@@ -129,11 +120,10 @@ def test_an_exporter_that_takes_nothing_keeps_nobody_and_then_gets_the_last(plac
     os.kill(pid, signal.SIGSTOP)
     try:
         for number in range(200):
-            place.show(WatchStats(lags=LARGE, filtered=number))
+            place.exporter.show(WatchStats(lags=LARGE, filtered=number))
     finally:
         os.kill(pid, signal.SIGCONT)
-    place.show(WatchStats(filtered=1000))
-    place.wait_for("watcher_filtered_records_total 1000.0")
+    place.show(WatchStats(filtered=1000), "watcher_filtered_records_total 1000.0")
 
 
 def test_an_exporter_that_died_is_told_of_once(
@@ -142,5 +132,5 @@ def test_an_exporter_that_died_is_told_of_once(
     place.exporter.process.kill()
     place.exporter.process.join()
     for _ in range(3):
-        place.show(WatchStats())
+        place.exporter.show(WatchStats())
     assert len([text for text in caplog.messages if "has ended" in text]) == 1

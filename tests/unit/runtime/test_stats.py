@@ -58,17 +58,15 @@ def watch() -> Any:
     return made
 
 
-def test_a_shard_of_which_nothing_came_lags_since_its_start(watch: Watch) -> None:
-    watch.clock.sleep(7)
-    assert watch.look().lags == {ShardKey("", "a"): 7}
-
-
 def test_a_shard_that_is_behind_lags_by_the_age_of_what_was_delivered(watch: Watch) -> None:
+    watch.clock.sleep(7)
+    assert watch.look().lags == {ShardKey("", "a"): 7} and watch.look().reached is None
     watch.readers["a"].read(10)
     watch.deliver("a", 4, age=3600)
     assert (watch.look().lag, watch.look().queued) == (3600, 6)
     watch.clock.sleep(5)
     assert watch.look().lag == 3605
+    assert watch.look().reached == NOON.timestamp() + 7 - 3600
 
 
 def test_a_shard_is_caught_up_once_all_was_delivered_and_nothing_more_is_there(
@@ -124,12 +122,6 @@ def test_a_process_that_died_in_the_middle_leaves_nothing_in_the_queue(watch: Wa
     assert watch.figures.counters(ShardKey("", "a")) is watch.readers["a"]
     watch.readers["a"].read(6)
     assert watch.look().queued == 6
-
-
-def test_what_all_shards_have_reached_is_told(watch: Watch) -> None:
-    assert watch.look().reached is None
-    watch.deliver("a", 1, age=5400)
-    assert watch.look().reached == NOON.timestamp() - 5400
 
 
 def test_observers_have_processed_what_they_did_not_fail_on(watch: Watch) -> None:

@@ -57,12 +57,10 @@ def queue() -> Iterator[MessageQueue]:
 class Worker:
     """A worker's process that reads a simulator's first shard, and others on demand."""
 
-    def __init__(
-        self, sim: Simulator, queue: MessageQueue, counters: SharedCounters | None = None
-    ) -> None:
+    def __init__(self, sim: Simulator, queue: MessageQueue) -> None:
         self._sim = sim
         self._connection = AwsConfig("us-east-1", None, sim.endpoint)
-        self.counters = counters or SharedCounters(8)
+        self.counters = SharedCounters(8)
         writer = queue.writer("worker")
         reading, writing = multiprocessing.Pipe(duplex=False)
         clients = {place_of(sim.stream_arn): for_worker(self._connection, sim.stream_arn)}
@@ -75,12 +73,12 @@ class Worker:
         self.process.start()
         writer.close()
         reading.close()
+        workers.append(self)
 
     def read(self, shard: int = 0) -> Counters:
         """Have a shard read; what is counted for it."""
         counters = self.counters.new()
-        name = self._sim.shards[shard].id
-        arn = self._sim.stream_arn
+        name, arn = self._sim.shards[shard].id, self._sim.stream_arn
         work = ShardAssignment(arn, name, TrimHorizon(), None, 0.05)
         self._commands.send(ReadShard(work, counters.slot))
         return counters
@@ -93,7 +91,6 @@ def started(sim: Simulator, queue: MessageQueue) -> BaseProcess:
     """A process that reads the simulator's first shard."""
     worker = Worker(sim, queue)
     worker.read()
-    workers.append(worker)
     return worker.process
 
 
@@ -184,7 +181,6 @@ def test_the_manager_sees_what_a_worker_has_counted_even_when_it_was_killed(
     simulator.fail_next("GetRecords", "ThrottlingException", times=2)
     simulator.write("a", 30)
     worker = Worker(simulator, queue)
-    workers.append(worker)
     counters, process = worker.read(), worker.process
     said(queue, Page)
     eventually(lambda: counters.tip is not None)
@@ -205,7 +201,6 @@ def test_shards_share_a_process_and_a_hanging_one_holds_no_other(
     for shard in hanging:
         simulator.fail_next("GetShardIterator", "hang", times=1, shard_id=shard.id)
     worker = Worker(simulator, queue)
-    workers.append(worker)
     for number in range(1, 13):
         worker.read(number)
     end = time.monotonic() + PATIENCE

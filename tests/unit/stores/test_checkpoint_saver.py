@@ -16,38 +16,9 @@ from watcher.streams.checkpoint_format import Token
 TOKEN = Token("arn", [], [])
 
 
-class Failing(Memory):
-    fails = True
-
-    def save(self, stored: Sequence[Token]) -> None:
-        if self.fails:
-            raise UsageError("can't use checkpoint c: No space left on device")
-        super().save(stored)
-
-
-class Slow(Memory):
-    """Takes some seconds."""
-
-    def __init__(self, clock: HandClock, seconds: float) -> None:
-        super().__init__()
-        self._clock = clock
-        self._seconds = seconds
-
-    def save(self, stored: Sequence[Token]) -> None:
-        self._clock.sleep(self._seconds)
-        super().save(stored)
-
-
-def saver_of(
-    store: Store | None,
-    clock: HandClock,
-    pending: Sequence[str] = (),
-) -> CheckpointSaver:
+def saver_of(store: Store, clock: HandClock, pending: Sequence[str] = ()) -> CheckpointSaver:
     return CheckpointSaver(
-        store=store,
-        tokens=lambda: [TOKEN],
-        has_pending=lambda: bool(pending),
-        clock=clock,
+        store=store, tokens=lambda: [TOKEN], has_pending=lambda: bool(pending), clock=clock
     )
 
 
@@ -56,13 +27,13 @@ def clock() -> HandClock:
     return HandClock()
 
 
-def test_what_cannot_be_saved_is_said_at_the_beginning(clock: HandClock) -> None:
-    with pytest.raises(UsageError):
-        saver_of(Failing(), clock).save_first()
-
-
 def test_of_many_that_begin_saving_takes_half_of_the_time_at_most(clock: HandClock) -> None:
-    store = Slow(clock, 1.0)
+    class Slow(Memory):
+        def save(self, stored: Sequence[Token]) -> None:
+            clock.sleep(1.0)
+            super().save(stored)
+
+    store = Slow()
     saver = saver_of(store, clock)
     for _ in range(40):
         clock.sleep(0.25)
@@ -97,8 +68,17 @@ def test_before_something_that_may_take_long_it_saves_what_moved(clock: HandCloc
 def test_a_trouble_is_said_once_and_is_an_error_only_if_it_lasts(
     clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
+    class Failing(Memory):
+        fails = True
+
+        def save(self, stored: Sequence[Token]) -> None:
+            if self.fails:
+                raise UsageError("can't use checkpoint c: No space left on device")
+
     store = Failing()
     saver = saver_of(store, clock)
+    with pytest.raises(UsageError):
+        saver.save_first()
     for _ in range(3):
         clock.sleep(1)
         saver.mark_dirty()
