@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -72,28 +71,6 @@ def test_a_batch_is_handed_over_in_time_though_its_worker_has_died() -> None:
     play.run(1.0, ("a", page(1, 2)), 0.5, ("a", None), 5.0, lambda: seen.append(len(calls)), 5.0)
     assert seen == [1]
     assert calls == [[str(FIRST + 1), str(FIRST + 2)]]
-
-
-def test_as_the_end_begins_each_hand_keeps_the_record_it_has_and_takes_no_other(
-    gate: Gate, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "watcher")
-    play = played(gate, 2, "a", "b", "c")
-
-    def end() -> None:
-        play.manager.stop()
-        gate.open(-1)
-
-    play.run(
-        1.0,
-        ("a", page(1, 2, 3)),
-        ("b", page(11, 12)),
-        ("c", page(21)),
-        gate.begins(1, 11),
-        end,
-    )
-    assert sorted(gate.done) == [1, 11] and play.totals.records == 2
-    assert any(text.startswith("Stopping: 4 records left unread") for text in caplog.messages)
 
 
 def test_no_more_are_handled_than_were_asked_for() -> None:

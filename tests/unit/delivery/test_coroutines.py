@@ -112,19 +112,3 @@ def test_one_at_work_in_another_thread_is_cancelled_for_want_of_time() -> None:
     thread.join(60)
     made.close()
     assert [type(each) for each in raised] == [Overdue]
-
-
-def test_what_does_not_heed_it_is_left_so() -> None:
-    made, at_work, resume = Coroutines(aside=True), threading.Event(), threading.Event()
-
-    async def handle() -> None:
-        at_work.set()
-        resume.wait(60)
-
-    thread = threading.Thread(target=lambda: made.finish(handle()))
-    thread.start()
-    assert at_work.wait(60)
-    made.close()  # within half a second
-    assert thread.is_alive()
-    resume.set()
-    thread.join(60)

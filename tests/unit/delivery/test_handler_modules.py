@@ -61,15 +61,6 @@ def test_a_folder_that_is_not_there_is_refused(folder: Path, tmp_path: Path) -> 
         handler_modules.find([tmp_path / "nowhere"])
 
 
-def test_a_chosen_handler_is_loaded_with_its_close(folder: Path) -> None:
-    write(folder, "mine", "def handle(record): return 1\ndef close(): return 2\n")
-    observer = handler_modules.load(handler_modules.find()["mine"])
-    assert observer.name == "mine"
-    assert observer.handle(None) == 1  # type: ignore[arg-type]
-    assert observer.close is not None
-    assert observer.close() == 2
-
-
 def test_a_handler_imports_what_stands_beside_it(folder: Path) -> None:
     write(folder, "_shared_words", "WORD = 'shared'\n")
     write(folder, "mine", "from _shared_words import WORD\ndef handle(record): return WORD\n")

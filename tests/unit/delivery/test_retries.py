@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import re
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from itertools import pairwise
-from typing import Any, cast
 
 import pytest
 
 from tests.support.hand_clock import HandClock
-from tests.support.times import NOON
-from tests.support.wire import record, wire
+from tests.support.wire import record
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
@@ -57,14 +53,6 @@ def dispatcher(
     )
 
 
-def made_at(number: int, hours_ago: float) -> Record:
-    form = wire(number)
-    created = (NOON - timedelta(hours=hours_ago)).timestamp()
-    change = {**cast(dict[str, Any], form["dynamodb"]), "ApproximateCreationDateTime": created}
-    line = json.dumps({**form, "dynamodb": change}).encode()
-    return Record.from_json(line, "shard-0")
-
-
 def test_for_ever_means_until_it_succeeds_with_a_minute_between_tries_at_most() -> None:
     clock, others = HandClock(), list[str]()
     away = Away(clock, until=8 * HOUR)
@@ -98,21 +86,6 @@ def test_it_is_said_at_first_and_ever_later_and_as_it_succeeds(
     pauses = [int(minutes) for (minutes,) in told]
     assert len(pauses) == 3 and pauses[0] == 1 and all(b >= 4 * a for a, b in pairwise(pauses))
     assert last.startswith(f"handler away has processed {which} after 50 min")
-
-
-def test_a_record_that_grows_old_is_warned_of_before_its_stream_forgets(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    clock = HandClock()
-    away = Away(clock, until=3 * HOUR)
-    made = dispatcher([Handler("away", away.handle)], "retry", clock)
-    made.deliver(made_at(1, hours_ago=16))
-    warnings = [each for each in caplog.records if each.levelno == logging.WARNING]
-    assert len(warnings) == 1
-    assert "is 18 h old, and handler away still fails on it" in warnings[0].getMessage()
-    made = dispatcher([Handler("away", Away(clock, clock.passed + 9).handle)], "retry", clock)
-    made.deliver(made_at(2, hours_ago=1000))
-    assert len([each for each in caplog.records if each.levelno == logging.WARNING]) == 1
 
 
 @pytest.mark.parametrize("policy", ["retry:90s", "retry:90s,log"])

@@ -33,7 +33,6 @@ def test_tables_of_one_name_are_told_apart_once_both_are_seen() -> None:
         ("auto", True, {"TERM": "xterm", "NO_COLOR": "1"}, False),
         ("auto", False, {"FORCE_COLOR": "1"}, True),
         ("auto", True, {"TERM": "xterm", "FORCE_COLOR": "0"}, False),
-        ("auto", False, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
         ("always", False, {"NO_COLOR": "1"}, True),
         ("never", True, {"TERM": "xterm", "FORCE_COLOR": "1"}, False),
     ],
@@ -45,8 +44,6 @@ def test_when_there_are_colours(
     painted: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("TERM", "NO_COLOR", "FORCE_COLOR"):
-        monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
@@ -66,13 +63,3 @@ def test_times_are_local_or_utc() -> None:
     style.set_up(utc=True)
     assert style.time_text(created) == "2022-05-27T13:35:57+00:00"
     assert style.time_text(None) == ""
-
-
-def test_a_style_ends_with_its_block() -> None:
-    created = datetime(2022, 5, 27, 15, 35, 57, tzinfo=timezone(timedelta(hours=2)))
-    with style.restored():
-        style.set_up(color="always", utc=True)
-        style.show_tables(several=True)
-        assert style.time_text(created).endswith("+00:00")
-    assert style.time_text(created).endswith("+02:00")
-    assert (style.paint("x", "INSERT"), style.are_tables_shown()) == ("x", False)

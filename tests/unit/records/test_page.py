@@ -28,23 +28,6 @@ def test_some_records_have_the_bytes_that_all_have(body: bytes) -> None:
         ]
 
 
-@pytest.mark.parametrize("large", [(), (0,), (3, 4), (8,)])
-def test_a_few_records_are_found_without_reading_the_others_again(
-    monkeypatch: pytest.MonkeyPatch, large: tuple[int, ...]
-) -> None:
-    record = b'{"dynamodb":{"Keys":{"k":{"L":[{"S":"\\"2\\"%b"}]}},"SequenceNumber":"%d"}}'
-    pads = [b"x" * 50_000 if number in large else b"" for number in range(9)]
-    records = [record % (pad, number) for number, pad in enumerate(pads)]
-    body = b'{"Records":[%b],"NextShardIterator":"next"}' % b",".join(records)
-    wire_records = page.decode(body).Records
-    monkeypatch.delattr(page, "raw_records")
-    assert page.raw_records_at(body, wire_records, [2, 3, 8]) == [
-        records[2],
-        records[3],
-        records[8],
-    ]
-
-
 @pytest.mark.parametrize(
     ("body", "found"),
     [

@@ -7,12 +7,10 @@ import json
 import os
 import resource
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
-import hypothesis.strategies as st
 import pytest
-from hypothesis import given
 
 from tests.support.times import NOON
 from watcher.aws.model import (
@@ -20,7 +18,6 @@ from watcher.aws.model import (
     AtSequence,
     AtTime,
     Latest,
-    Position,
     Shard,
     TrimHorizon,
 )
@@ -93,30 +90,6 @@ def test_what_is_no_token_is_refused(text: str | bytes) -> None:
 def test_a_position_without_a_proper_number_is_refused(number: str | None) -> None:
     with pytest.raises(UsageError, match="no sequence number"):
         checkpoint_format.resume(Token("arn", [], [TokenShard("s", "after_sequence", number)]), NOW)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=10),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner),
-    max_leaves=8,
-)
-FIELDS = ["shard_id", "iterator_type", "sequence_number", "parent", "time", "finished", "unlisted"]
-LIKELY = JSON | st.sampled_from(["latest", "after_sequence", NUMBER, "2026-11-21T12:00:00Z"])
-
-
-@given(
-    st.fixed_dictionaries(
-        {
-            "stream_arn": st.just("arn") | JSON,
-            "active": st.lists(st.text(max_size=3), max_size=3) | JSON,
-            "shards": st.lists(st.dictionaries(st.sampled_from(FIELDS), LIKELY), max_size=4) | JSON,
-            "saved_at": LIKELY,
-        }
-    )
-)
-def test_anything_like_a_token_is_one_or_refused(plain: dict[str, object]) -> None:
-    with contextlib.suppress(UsageError):
-        checkpoint_format.resume(checkpoint_format.from_json(json.dumps(plain)), NOW)
 
 
 # Forms of other versions
@@ -295,39 +268,6 @@ def test_what_is_renamed_into_place_is_on_the_disk_first(
     file.save([token()])
     file.close()
     assert done == ["fsync c.json.new", "rename to c.json", f"fsync {tmp_path.name}"]
-
-
-NUMBERS = st.integers(1, 60).flatmap(
-    lambda digits: st.text("0123456789", min_size=digits, max_size=digits)
-)
-TIMES = st.datetimes(timezones=st.just(UTC)).map(lambda time: time.replace(microsecond=0))
-POSITIONS = st.one_of(
-    st.just(TrimHorizon()),
-    NUMBERS.map(AtSequence),
-    NUMBERS.map(AfterSequence),
-    TIMES.map(AtTime),
-)
-
-
-@given(st.lists(st.tuples(POSITIONS, st.sampled_from(ShardStatus), st.booleans(), TIMES)), TIMES)
-def test_what_a_checkpoint_saves_it_can_load(
-    shards: list[tuple[Position, ShardStatus, bool, datetime]], now: datetime
-) -> None:
-    """Whatever the service's clock says, and however long its numbers are."""
-    lineage = Lineage(TrimHorizon(), [])
-    for index, (position, status, expected, since) in enumerate(shards):
-        parent = f"s{index - 1}" if index % 3 else None
-        shard = TrackedShard(f"s{index}", parent, position, status, expected, since)
-        lineage.shards[shard.id] = shard
-    saved = checkpoint_format.make("arn", lineage, max(now, NOON))
-    loaded = checkpoint_format.from_json(checkpoint_format.encode_all([saved]))
-    assert loaded == saved
-    positions = {shard.id: shard.position for shard in checkpoint_format.resume(loaded, NOW)}
-    for each in saved.shards:
-        position = lineage.shards[each.shard_id].position
-        if isinstance(position, AtTime):  # one that is still to come leaves out what is before it
-            position = AtTime(min(position.time, max(now, NOON)))
-        assert positions[each.shard_id] == position
 
 
 @pytest.mark.parametrize(

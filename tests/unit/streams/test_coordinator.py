@@ -29,7 +29,7 @@ from watcher.errors import (
 )
 from watcher.streams.coordinator import Call, Coordinator, ReadAgain, ShardEnd
 from watcher.streams.losses import Losses
-from watcher.streams.messages import Loss, Notice, ReaderEnded
+from watcher.streams.messages import Loss, ReaderEnded
 
 
 @pytest.fixture
@@ -260,15 +260,6 @@ def test_an_enabled_stream_without_an_open_shard_is_noted(service: PlayedService
     service.status = "DISABLED"
     pass_time(made, service, 6)
     assert made.none_open_since == math.inf
-
-
-def test_a_remark_on_a_shard_is_made_once(
-    service: PlayedService, caplog: pytest.LogCaptureFixture
-) -> None:
-    made = coordinator(service)
-    for _ in range(3):
-        made.on_message(made.lineage.shards["a"], Notice("odd"))
-    assert [record.getMessage() for record in caplog.records] == ["Shard a: odd"]
 
 
 def test_a_shard_listed_as_open_and_not_to_be_read_is_read_again(

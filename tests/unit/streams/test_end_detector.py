@@ -55,23 +55,6 @@ def reads(made: EndDetector, empty_pages: int) -> None:
         made.on_page(is_empty=True)
 
 
-def test_no_number_of_empty_pages_is_an_end_but_a_time_of_them(
-    clock: HandClock, stream: PlayedStream
-) -> None:
-    made = end(clock)
-    clock.sleep(60)
-    made.on_page(is_empty=False)
-    made.probe_latest(int(number(9)), stream)
-    reads(made, 1000)
-    clock.sleep(0.9)
-    assert made.is_open and not made.is_left_open
-    clock.sleep(0.1)
-    assert made.is_left_open
-    made.on_page(is_empty=False)
-    reads(made, 10)
-    assert not made.is_left_open
-
-
 def test_an_idle_shard_ends_as_soon_as_a_write_would_have_reached_it(clock: HandClock) -> None:
     """Whatever its age: 36 empty pages are a quiet day's."""
     began, made = clock.monotonic(), end(clock)

@@ -8,8 +8,6 @@ import pytest
 
 from tests.support.hand_clock import HandClock
 from tests.support.times import NOON
-from watcher.aws.model import Shard, TrimHorizon
-from watcher.streams.lineage import Lineage
 from watcher.streams.listing import ListingSchedule, is_young
 
 
@@ -61,25 +59,6 @@ def test_after_failures_it_is_tried_again_ever_later(
         listing.on_failure()
         pauses.append(seconds_until_due(listing, clock))
     assert pauses == [1, 2, 4, 5, 5]
-
-
-def test_a_missing_child_is_sought_ever_later_for_five_seconds(
-    listing: ListingSchedule, clock: HandClock
-) -> None:
-    lineage = Lineage(TrimHorizon())
-    lineage.update([Shard("a"), Shard("b"), Shard("c", "a")])
-    now = clock.monotonic()
-    listing.on_finished("b", closed_at=now, is_alone=True, may_have_more=True)
-    assert listing.settled_at == now + 5
-    pauses = []
-    while clock.monotonic() < now + 5:
-        listing.on_listing(1, asked_at=clock.monotonic())
-        listing.want_children(lineage)
-        pauses.append(seconds_until_due(listing, clock))
-    assert pauses[:5] == [0.25, 0.5, 1, 1, 1]
-    listing.on_listing(1, asked_at=clock.monotonic())
-    listing.want_children(lineage)
-    assert seconds_until_due(listing, clock) > 1
 
 
 def test_a_sibling_of_a_young_shard_may_not_be_listed_yet() -> None:

@@ -42,14 +42,6 @@ def test_a_loss_is_said_once_and_the_shard_goes_on_at_its_horizon(
     assert shard.position == TrimHorizon()
 
 
-def test_a_loss_after_records_is_another_one(clock: HandClock) -> None:
-    losses, shard = begun(clock), TrackedShard("a", None, AfterSequence("7"))
-    losses.on_loss(shard, LOSS)
-    shard.loss_reported, shard.position = False, AfterSequence("9")
-    losses.on_loss(shard, LOSS)
-    assert len(losses.lines) == 2
-
-
 def test_as_an_error_it_comes_before_the_position_moves(clock: HandClock) -> None:
     losses = begun(clock, is_error=True, remedy="; try that")
     shard = TrackedShard("a", None, AfterSequence("7"))

@@ -103,21 +103,6 @@ def test_refused_credentials_are_said_of_all_shards_at_once_and_again_the_next_t
     )
 
 
-def test_how_long_reads_are_refused_leaves_out_that_the_machine_stood_still(
-    clock: HandClock,
-) -> None:
-    persistent_errors = PersistentErrors(clock, has_worked=True)
-    assert persistent_errors.count_seconds() < 0
-    persistent_errors.on_error("a", denied(1))
-    keep_denying(persistent_errors, clock, 20)
-    clock.sleep(3600)
-    assert persistent_errors.count_seconds() == 30
-    persistent_errors.on_error("a", denied(2))
-    assert persistent_errors.count_seconds() == 30
-    clock.sleep(5)
-    assert persistent_errors.count_seconds() == 35
-
-
 def test_one_of_several_streams_pauses_longer_each_time_and_is_logged_once(
     clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,6 +1,8 @@
 """The reader against the simulator: every trouble a shard can make, one attempt at a time."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,16 +12,19 @@ from tests.simulator import Simulator
 from tests.simulator.errors import ODD
 from tests.support.blocking_reader import BlockingReader
 from tests.support.hand_clock import HandClock
-from tests.support.wire import shard_key
+from tests.support.wire import body, shard_key
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
 from watcher.aws.model import AtTime, Latest, Position, Service, TrimHorizon
+from watcher.records.page import decode
+from watcher.records.wire import WireRecord
 from watcher.streams.messages import (
     Loss,
     Message,
     Page,
     ReaderEnded,
     ReadFailed,
+    make_page,
 )
 
 
@@ -226,18 +231,6 @@ def test_a_closed_shard_ends_where_its_iterator_does_after_any_number_of_empty_p
     assert clock.passed == 0, "no pause: nothing will ever be written there"
 
 
-def test_a_shard_that_is_found_to_be_closed_is_not_left(
-    simulator: Simulator, written: list[str]
-) -> None:
-    clock = HandClock()
-    simulator.fail_next("GetRecords", "empty", times=100)
-    made = reader(simulator, bounded_at=now(simulator), clock=clock)
-    read(made, 5)
-    simulator.rotate()
-    made.closed = True
-    assert numbers(up_to_now(made, clock)) == written
-
-
 def test_an_iterator_that_goes_back_for_ever_is_trouble_and_a_new_one_is_taken(
     simulator: Simulator,
 ) -> None:
@@ -291,3 +284,14 @@ def test_an_iterator_that_is_refused_when_it_is_new_is_trouble(simulator: Simula
     troubles = [message for message in messages if isinstance(message, ReadFailed)]
     assert [trouble.failures for trouble in troubles] == [1, 2, 3]
     assert numbers(messages) and not made.finished
+
+
+def test_a_filter_that_fails_leaves_nothing_out() -> None:
+    page = body(range(3))
+    records = decode(page).Records
+
+    def fail(some: Sequence[WireRecord]) -> list[int]:
+        raise ValueError("no such key")
+
+    whole = make_page(page, records, 0, len(records), page_filter=fail)
+    assert whole == make_page(page, records, 0, len(records))
