@@ -153,10 +153,10 @@ class Simulator:
         with self._lock:
             self._table.delete_stream()
 
-    def begin_anew(self) -> None:
-        """Restart like an emulator: the same stream and shards, without records, numbered anew."""
+    def begin_anew(self, dated: bool = True, takes_any: bool = False) -> None:
+        """Restart like an emulator: see `Stream.begin_anew`."""
         with self._lock:
-            self._table.stream.begin_anew()
+            self._table.stream.begin_anew(dated, takes_any)
 
     def enable_new_stream(self, shards: int = 1, view_type: str = "NEW_AND_OLD_IMAGES") -> str:
         """Give the table a new stream (disabling its old one); answer the ARN."""

@@ -45,6 +45,7 @@ class Shard:
     end: int | None = None
     gone: bool = False
     is_anew: bool = False
+    takes_any: bool = False  # a number that it does not have is as good as its first one
     first: int = 0  # the oldest record still in retention
     numbers: list[int] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
@@ -52,9 +53,9 @@ class Shard:
     keys: list[str] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
 
-    def begin_anew(self, start: int) -> None:
+    def begin_anew(self, start: int, takes_any: bool) -> None:
         """Forget all records, and number the next ones from here; positions are not checked."""
-        self.start, self.first, self.is_anew = start, 0, True
+        self.start, self.first, self.is_anew, self.takes_any = start, 0, True, takes_any
         for each in (self.numbers, self.times, self.bodies, self.keys, self.versions):
             each.clear()
 
@@ -130,13 +131,17 @@ class Stream:
             raise ValueError(f"{shard.id} is too narrow to be split into {into}")
         return self._replace(shard, into)
 
-    def begin_anew(self) -> None:
-        """As an emulator's restart: the same ARN and shards, without records, numbered anew."""
-        self.created = self._world.now()
+    def begin_anew(self, dated: bool = True, takes_any: bool = False) -> None:
+        """As an emulator's restart: the same ARN and shards, without records, numbered anew.
+
+        Its creation time tells, if it is `dated`.
+        """
+        if dated:
+            self.created = self._world.now()
         self._world.number_anew()
         self.shards = {shard.id: shard for shard in self._open}
         for shard in self._open:
-            shard.begin_anew(self._world.next_number())
+            shard.begin_anew(self._world.next_number(), takes_any)
 
     def disable(self) -> None:
         for shard in self._open:

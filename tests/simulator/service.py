@@ -443,6 +443,8 @@ class Service:
             raise invalid(f"Invalid SequenceNumber: {text}")
         number = int(text)
         newest = shard.numbers[-1] if shard.numbers else shard.start
+        if shard.takes_any and number > newest:
+            return shard.first
         if not shard.is_anew and not shard.start <= number <= max(newest, shard.end or 0):
             raise invalid(f"SequenceNumber {text} is not within shard {shard.id}")
         if shard.first and number <= shard.numbers[shard.first - 1]:

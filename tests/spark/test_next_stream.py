@@ -64,6 +64,33 @@ def written(sim: Simulator) -> list[str]:
     return [each.sequence_number for each in sim.records]
 
 
+@pytest.mark.parametrize("dated", [True, False])
+def test_a_stream_that_begins_anew_is_a_loss_and_is_read_from_its_first_record_on(
+    sim: Simulator, dated: bool
+) -> None:
+    strict, query = (Query(sim, "orders", failOnDataLoss=fails) for fails in ("true", "false"))
+    sim.bulk(20)
+    for each in (strict, query):
+        each.until_count(20)
+        each.reader.stop()
+    before = json.dumps(strict.start)
+    sim.advance(60)
+    sim.begin_anew(dated)
+    sim.bulk(5)
+
+    strict.restart()
+    with pytest.raises(DataLossError, match="created again" if dated else "from scratch"):
+        strict.until_count(25)
+    assert json.dumps(strict.start) == before
+    strict.reader.stop()
+
+    query.restart()
+    query.until_count(25)
+    losses = (query.reader.reportLatestOffset() or {})["data_losses"]
+    query.reader.stop()
+    assert sorted(query.numbers[20:]) == sorted(written(sim)) and losses >= 1
+
+
 def test_the_gap_between_two_streams_is_a_warning_and_counted(
     sim: Simulator, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,10 +14,18 @@ from watcher.aws.model import AfterSequence, AtSequence, Position, Service, Shar
 from watcher.clock import CLOCK, Clock
 from watcher.errors import DataLossError, ServiceError, StreamError, TransientError, UsageError
 from watcher.records.record import Record
-from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
+from watcher.streams.coordinator import Coordinator, Meaning, ReadAgain, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
-from watcher.streams.messages import DecodedPage, Loss, Page, ReadFailed, position_text
+from watcher.streams.messages import (
+    DecodedPage,
+    Loss,
+    Message,
+    Page,
+    ReaderEnded,
+    ReadFailed,
+    position_text,
+)
 from watcher.streams.read_rate import AdaptiveRateLimit
 from watcher.streams.shard_reader import ShardReader
 
@@ -151,12 +159,10 @@ class RangeReader:
             coordinator.refresh(self._service)
             for message in reader.attempt(self._service):
                 has_failed |= isinstance(message, ReadFailed)
-                meaning = coordinator.on_message(shard, message)
-                if isinstance(meaning, ReadAgain) and not meaning.seconds:
-                    # A listing alone decides what this end means: to find it again takes seconds.
-                    coordinator.refresh(self._service)
-                    meaning = coordinator.on_message(shard, message)
-                match meaning:
+                if isinstance(message, ReaderEnded) and message.anew is not None:
+                    self._losses.on_loss(shard, message.anew)
+                    return
+                match self._meaning(coordinator, shard, message):
                     case Page() as page:
                         shard.move_behind(page.last_sequence_number)
                         yield page
@@ -176,6 +182,14 @@ class RangeReader:
             if self._clock.monotonic() > fails_since + _GIVE_UP_SECONDS:
                 raise TransientError(f"{between} can't be read: {coordinator.last_error}")
             self._clock.sleep(reader.delay)
+
+    def _meaning(self, coordinator: Coordinator, shard: TrackedShard, message: Message) -> Meaning:
+        meaning = coordinator.on_message(shard, message)
+        if isinstance(meaning, ReadAgain) and not meaning.seconds:
+            # A listing alone decides what this end means: to find it again takes seconds.
+            coordinator.refresh(self._service)
+            meaning = coordinator.on_message(shard, message)
+        return meaning
 
     def _coordinator(self, shard: TrackedShard, between: Range) -> Coordinator:
         """Returns a coordinator for this shard alone, which lists only in doubt."""

@@ -30,6 +30,7 @@ from watcher.spark.tasks import BufferedRange
 from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
 from watcher.streams.lineage import RETENTION, Lineage, ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
+from watcher.streams.messages import ReaderEnded
 from watcher.streams.timing import TIMING as CORE_TIMING
 
 logger = logging.getLogger("watcher")
@@ -89,6 +90,9 @@ class Planner:
         self.awaits_others = False
         """True if buffered records wait for a shard that is behind them in event time."""
         self._first_until = math.inf
+        self.has_begun_anew = False
+        """True once it has planned to read its stream anew, from the trim horizon: by another."""
+        self._begins_anew = False
         self._planned: dict[str, ShardOffset] = {}
         """The end of the newest micro-batch."""
         self._finished = 0
@@ -149,7 +153,7 @@ class Planner:
         self._stop_at = now + timedelta(seconds=CORE_TIMING.written_seconds + 1)
 
     def take_over(self, former: Planner) -> None:
-        """Takes the place of the planner of another stream of the table, in the same query."""
+        """Takes the place of the planner of another stream of the table, or of this one before."""
         self._succession.take_over(former._succession)
         self._stop_at = former._stop_at
 
@@ -183,12 +187,21 @@ class Planner:
                     return end
                 if coordinator.due_in(pending) <= 0:
                     continue  # the children of one that has just finished
-                end_of_stream = self._find_end(coordinator)
-                if end_of_stream is not None and end_of_stream.successor is not None:
-                    return Offset(self._succession.move_on(end_of_stream.successor), {})
+                if (beginning := self._next_beginning(coordinator)) is not None:
+                    return beginning
                 if self._confirm_nothing(coordinator, deadline):
                     return start
                 self._ahead.wait(_IDLE_ANSWER_SECONDS)
+
+    def _next_beginning(self, coordinator: Coordinator) -> Offset | None:
+        """Returns the start of the table's next stream, or of this one from scratch, if due."""
+        if self._begins_anew and not self.awaits_others:
+            self.has_begun_anew = True
+            return Offset(self.arn, {}, created=coordinator.listing.created)
+        end = self._find_end(coordinator)
+        if end is None or end.successor is None:
+            return None
+        return Offset(self._succession.move_on(end.successor), {})
 
     def _is_filling(self, max_records: int | None, until: float) -> bool:
         """True while more of a backlog is read for a micro-batch with a limit, for a moment."""
@@ -417,7 +430,10 @@ class Planner:
             tracked.on_records()
             return
         message = event.packed if isinstance(event, BufferedPage) else event
+        is_anew = isinstance(message, ReaderEnded) and message.anew is not None
         match coordinator.on_message(tracked, message):
+            case ReadAgain() if is_anew:  # numbers of before would be mistaken for later ones
+                self._begins_anew = True
             case ShardEnd.CLOSED:
                 coordinator.finish(tracked)
             case ReadAgain(seconds):

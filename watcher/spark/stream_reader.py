@@ -68,10 +68,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _planner_of(self, stream: str) -> Planner:
         """Returns the planner of an offset's stream: also one that was, or is, a table's newest."""
         planner = self._planner
-        if stream == planner.arn or not self.reads(stream):
+        is_same = stream == planner.arn
+        if (is_same and not planner.has_begun_anew) or not self.reads(stream):
             return planner
         planner.stop()
-        logger.info(f"Continuing with the table's stream {stream}")
+        if not is_same:
+            logger.info(f"Continuing with the table's stream {stream}")
         options = msgspec.structs.replace(self._options, stream=stream)
         self._made_planner = self._make_planner(options)
         self._made_planner.take_over(planner)

@@ -34,7 +34,7 @@ class StreamSuccession:
     def take_over(self, former: StreamSuccession) -> None:
         """Replaces another stream of the table, in the same query."""
         self.follows = former.successor == self._arn
-        self._newest = None if self.follows else former._arn
+        self._newest = None if self.follows or former._arn == self._arn else former._arn
         self._losses.lines = former._losses.lines
 
     def find_end(self, coordinator: Coordinator, service: Service, *, stops: bool) -> None:

@@ -456,6 +456,9 @@ class Coordinator:
         """
         if message.closed and message.gone is None:
             return ShardEnd.CLOSED
+        if message.anew is not None:
+            self.losses.on_loss(shard, message.anew)
+            return ReadAgain(0.0)
         shard.past_end = message.past_end
         if not (message.past_end or self.has_listed or self.is_gone):
             if self.schedule.failures:

@@ -160,6 +160,7 @@ class ReaderEnded(msgspec.Struct, frozen=True, tag=True):
     `reason` explains the end of a shard that is not closed; with `proven` it was open after the
     start, whatever a listing shows. `gone` is the loss of a shard that the service no longer knows.
     `past_end`: its last records are later than the requested end; closed or not, it is read.
+    `anew` is the loss of a stream that has started from scratch: a new reader has to do so, too.
     """
 
     closed: bool
@@ -167,6 +168,7 @@ class ReaderEnded(msgspec.Struct, frozen=True, tag=True):
     proven: bool = False
     reason: str = ""
     past_end: bool = False
+    anew: Loss | None = None
 
 
 class ReaderCrashed(msgspec.Struct, frozen=True, tag=True):

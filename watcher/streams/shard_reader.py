@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
 
@@ -34,6 +34,7 @@ from watcher.errors import (
 from watcher.records import page
 from watcher.records.wire import WireRecord
 from watcher.retry import Backoff
+from watcher.streams import begun_anew
 from watcher.streams.deduplicator import Deduplicator, numbers_of, sorted_places
 from watcher.streams.end_detector import EndDetector
 from watcher.streams.messages import (
@@ -121,6 +122,11 @@ class ShardReader:
         self._has_ended = False
         """True if the last page had no next iterator; a new one shows whether that was the end."""
         self._deduplicator = Deduplicator(position, end)
+        self._without_news: int | None = 0
+        """The pages without news since something told that the shard holds the position's record.
+
+        None: that is certain.
+        """
         self._make_page = (
             make_page if page_filter is None else partial(make_page, page_filter=page_filter)
         )
@@ -237,6 +243,8 @@ class ShardReader:
     def _on_failure(self, error: WatcherError, *, is_read_throttled: bool = False) -> ReadFailed:
         """Counts a failure and sets the delay; after a throttled read, the rate limit's."""
         self._failures += 1
+        if not is_read_throttled:  # an emulator may have started again
+            self._without_news = 0
         if is_read_throttled:
             self.delay = self.reads.rate.delay()
         else:
@@ -264,6 +272,7 @@ class ShardReader:
     def _get_iterator(self, service: Service) -> list[Message]:
         """Gets an iterator at the position; returns the message about it, where that has news."""
         self._deduplicator.rewind()
+        self._without_news = 0
         self._iterator, time = self._iterator_at_position(service)
         if self._end_detector is not None:
             self._end_detector.on_iterator(time)
@@ -317,21 +326,59 @@ class ShardReader:
             number = records[last - 1].dynamodb.SequenceNumber
             self.position = moved_behind(self.position, number)
             messages.append(self._make_page(body, records, first, last))
+        if len(wire.Records) > self._deduplicator.repeated:
+            self._without_news = None
+        elif self._is_ahead(service):
+            return [*messages, self._begin_anew()]
         if self._deduplicator.late:
             messages.append(Notice("a record comes pages after later ones; it is delivered now"))
         if self._deduplicator.repeated:
             messages.append(self._on_repeats())
+        return messages + self._end_behind(wire, records, bool(parts), service)
+
+    def _end_behind(
+        self, wire: page.WirePage, records: list[WireRecord], has_news: bool, service: Service
+    ) -> list[Message]:
+        """Returns the end that a page shows, if any."""
+        messages: list[Message] = []
         if len(records) < len(wire.Records) or self._is_at_end(bool(records), service):
             messages.append(self._on_caught_up())
-        elif wire.NextShardIterator is None and (self.closed or (self._has_ended and not parts)):
+        elif wire.NextShardIterator is None and (self.closed or (self._has_ended and not has_news)):
             messages.append(self._finish(closed=True))
         elif wire.NextShardIterator is None:
             self.delay = 0.0  # one odd answer ends no shard that no listing shows as closed
         if wire.NextShardIterator is None:
             self._has_ended = True
-        elif parts or not wire.Records:  # records that repeat show nothing of the end
+        elif has_news or not wire.Records:  # records that repeat show nothing of the end
             self._has_ended = False
         return messages
+
+    def _is_ahead(self, service: Service) -> bool:
+        """Returns True if the position is ahead of its stream; asks ever more seldom."""
+        position = self.position
+        if self._without_news is None or not isinstance(position, AtSequence | AfterSequence):
+            return False
+        self._without_news += 1
+        is_due = not self._without_news & (self._without_news - 1)  # 1, 2, 4, 8 …
+        if not is_due or self.reads.rate.delay():
+            return False
+
+        def read(position: Position) -> Iterator[list[int]]:
+            iterator: str | None = service.get_iterator(self._arn, self.shard_id, position)[0]
+            while iterator is not None:
+                wire = page.decode(self.reads.fetch_at(iterator, service))
+                iterator = wire.NextShardIterator
+                yield numbers_of(wire.Records)
+
+        is_ahead = begun_anew.is_ahead(position.sequence_number, read)
+        if is_ahead is False:
+            self._without_news = None
+        return is_ahead is True
+
+    def _begin_anew(self) -> ReaderEnded:
+        """Ends, for a reader that starts with what the stream holds now."""
+        loss, self.position = self._loss(begun_anew.REASON), TrimHorizon()
+        return self._finish(closed=False, anew=loss)
 
     def _on_caught_up(self) -> ReaderEnded:
         reason = "what comes next was written later"
@@ -401,12 +448,19 @@ class ShardReader:
         longest = _READ_BACKOFF.after(times + 1)
         return self._jitter(longest / 2, longest)
 
-    def _finish(self, *, closed: bool, gone: Loss | None = None, reason: str = "") -> ReaderEnded:
+    def _finish(
+        self,
+        *,
+        closed: bool,
+        gone: Loss | None = None,
+        reason: str = "",
+        anew: Loss | None = None,
+    ) -> ReaderEnded:
         self.finished = True
         self.delay = 0.0
         proven = not closed and self._end_detector is not None and self._end_detector.is_open
         past_end = not closed and self._deduplicator.is_past_end
-        return ReaderEnded(closed, gone, proven, reason, past_end)
+        return ReaderEnded(closed, gone, proven, reason, past_end, anew)
 
     def _loss(self, reason: str) -> Loss:
         return Loss(self.shard_id, position_text(self.position), reason)
