@@ -5,6 +5,8 @@ import pytest
 from watcher.aws import arns
 
 TABLE = "arn:aws:dynamodb:eu-west-1:123456789012:table/orders"
+CHINA = "arn:aws-cn:dynamodb:cn-north-1:1:table/x"
+LOCAL = "arn:aws:dynamodb:ddblocal:000000000000:table/x"
 ALTERNATOR = "arn:scylla:alternator:alternator_orders:scylla:table/orders"
 KCL = (
     "arn:aws:dynamodb:us-east-1:797456418907:table/alternator_orders@orders"
@@ -14,22 +16,25 @@ STREAM_ID = "S8a2b1c30-0f4e-11f0-9cd2-0242ac120002"
 
 
 @pytest.mark.parametrize(
-    ("text", "is_stream", "region"),
+    ("text", "is_stream", "region", "table", "name"),
     [
-        ("orders", False, None),
-        (TABLE, False, "eu-west-1"),
-        (f"{TABLE}/stream/2026-11-21T10:45:05.313486", True, "eu-west-1"),
-        ("arn:aws-cn:dynamodb:cn-north-1:1:table/x", False, "cn-north-1"),
-        ("arn:aws:dynamodb:ddblocal:000000000000:table/x/stream/1", True, "ddblocal"),
-        (ALTERNATOR, False, None),
-        (f"{ALTERNATOR}/stream/1", True, None),
-        (KCL, True, "us-east-1"),
-        (STREAM_ID, True, None),
+        ("orders", False, None, "orders", "orders"),
+        (TABLE, False, "eu-west-1", TABLE, "orders"),
+        (f"{TABLE}/stream/2026-11-21T10:45:05.313486", True, "eu-west-1", TABLE, "orders"),
+        (CHINA, False, "cn-north-1", CHINA, "x"),
+        (f"{LOCAL}/stream/1", True, "ddblocal", LOCAL, "x"),
+        (ALTERNATOR, False, None, ALTERNATOR, "orders"),
+        (f"{ALTERNATOR}/stream/1", True, None, ALTERNATOR, "orders"),
+        (KCL, True, "us-east-1", KCL.partition("/stream/")[0], "orders"),
+        (STREAM_ID, True, None, STREAM_ID, STREAM_ID),
     ],
 )
-def test_a_name_is_a_streams_or_a_tables(text: str, is_stream: bool, region: str | None) -> None:
+def test_a_name_is_a_streams_or_a_tables(
+    text: str, is_stream: bool, region: str | None, table: str, name: str
+) -> None:
     assert arns.parse_name(text) == arns.Name(text, is_stream, region)
     assert arns.is_stream(text) == is_stream
+    assert (arns.table_of(text), arns.table_name(text)) == (table, name)
 
 
 @pytest.mark.parametrize(
@@ -38,22 +43,6 @@ def test_a_name_is_a_streams_or_a_tables(text: str, is_stream: bool, region: str
 )
 def test_other_things_are_none(text: str) -> None:
     assert arns.parse_name(text) is None
-
-
-@pytest.mark.parametrize(
-    ("arn", "table", "name"),
-    [
-        (f"{TABLE}/stream/1", TABLE, "orders"),
-        (TABLE, TABLE, "orders"),
-        (f"{ALTERNATOR}/stream/1", ALTERNATOR, "orders"),
-        (KCL, KCL.partition("/stream/")[0], "orders"),
-        (STREAM_ID, STREAM_ID, STREAM_ID),
-        ("orders", "orders", "orders"),
-    ],
-)
-def test_the_table_of_a_stream(arn: str, table: str, name: str) -> None:
-    assert arns.table_of(arn) == table
-    assert arns.table_name(arn) == name
 
 
 def test_a_region_is_real_or_an_emulators() -> None:

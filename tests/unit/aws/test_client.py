@@ -36,11 +36,6 @@ def test_a_table_without_a_stream_is_told_how_to_enable_one(simulator: Simulator
         client(simulator).latest_stream("orders")
 
 
-def test_an_unknown_stream_is_named(simulator: Simulator) -> None:
-    with pytest.raises(StreamError, match=r"no stream arn:.*other"):
-        client(simulator).list_shards(simulator.stream_arn + "other")
-
-
 @pytest.mark.parametrize("honoured", [True, False])
 def test_children_are_those_of_the_shard_whether_or_not_the_filter_is_known(
     simulator: Simulator, honoured: bool

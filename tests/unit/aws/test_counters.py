@@ -45,16 +45,6 @@ def test_the_successor_of_a_process_goes_on_from_what_was_delivered() -> None:
     assert (counters.records_read, counters.tip) == (4, None)
 
 
-def test_tallies_are_added_up() -> None:
-    sum_, other = Counters(), SharedCounters(1).new()
-    for counters in (sum_, other):
-        counters.call("DescribeStream")
-        counters.throttle()
-        counters.read(10)
-    sum_.add([other, other])
-    assert (sum_.calls["DescribeStream"], sum_.throttles, sum_.records_read) == (3, 3, 10)
-
-
 def test_a_place_on_the_board_is_clean_again_when_it_is_free() -> None:
     shared_counters = SharedCounters(1)
     first = shared_counters.new()

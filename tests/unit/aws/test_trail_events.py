@@ -148,22 +148,6 @@ def test_a_statement_that_may_write_may_have_written_any_key(text: str) -> None:
     assert writes(trails.event("ExecuteTransaction", SECOND, parameters)) == [ItemWrite()]
 
 
-@pytest.mark.parametrize(
-    ("error", "failed"),
-    [
-        ("ConditionalCheckFailedException", True),
-        ("TransactionCanceledException", True),
-        ("AccessDenied", True),
-        ("InternalServerError", False),
-    ],
-)
-def test_an_error_means_that_nothing_was_written_unless_it_is_the_services(
-    error: str, failed: bool
-) -> None:
-    (call,) = calls(trails.put(SECOND, errorCode=error))
-    assert call.failed is failed
-
-
 def test_numbers_of_a_key_keep_their_digits() -> None:
     number = "1234567890123456789012345678901234567.8"
     event = trails.put(SECOND)

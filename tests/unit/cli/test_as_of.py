@@ -100,21 +100,6 @@ def test_an_image_that_the_stream_lacks_is_refused(
     assert "new.v: the stream's view type is KEYS_ONLY" in last
 
 
-def test_a_spreadsheet_runs_nothing_of_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    began = time.time() - 7200
-    with Simulator(table="orders", clock=lambda: began) as simulator:
-        simulator.set_environment(monkeypatch.setenv)
-        simulator.put({"pk": {"S": "=1+1"}, "v": {"N": "-5"}})
-        simulator.advance(600)
-        simulator.remove("=1+1")
-        simulator.advance(60)
-        at = datetime.fromtimestamp(began + 300, UTC).isoformat()
-        rows = out(capsys, "orders", at, "-o", "csv").splitlines()
-        assert rows == ["pk,v", "'=1+1,-5"]
-
-
 def test_a_file_is_its_owner_s_alone_and_replaced_as_a_whole(
     at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,6 +129,7 @@ def test_a_file_is_its_owner_s_alone_and_replaced_as_a_whole(
         (["orders", "30h"], "is before what orders holds, which begins"),
         (["orders", "1h", "--key", "id=a"], "--key id: no such key attribute; the table has pk"),
         (["orders", "1h", "--to", "/no/folder/x"], "can't write /no/folder/x: No such file"),
+        (["orders", "1h", "-o", "xml"], "error: -o xml: use json, jsonl, csv or table"),
         (["orders", "1h", "--dynamodb-json", "-o", "csv"], "DynamoDB's JSON goes with json and"),
     ],
 )
@@ -153,8 +139,3 @@ def test_bad_input_is_one_line(
     assert main(["as-of", *words]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
-
-
-def test_only_the_forms_that_there_are_are_offered(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["as-of", "orders", "10m", "-o", "xml"]) == 2
-    assert capsys.readouterr().err == "error: -o xml: use json, jsonl, csv or table\n"

@@ -32,23 +32,11 @@ def chosen(*arguments: str) -> list[Any]:
     return [observer.handle(None) for observer in loaded]  # type: ignore[arg-type]
 
 
-def test_options_are_read_without_running_the_module(folder: Path) -> None:
-    (folder / "counters.py").write_text(TALLY + "raise SystemExit")
-    assert handler_modules.find()["counters"].options == {
-        "out_file": ("PATH", "where to"),
-        "loud": (None, "100% louder"),
-    }
-
-
 def test_those_given_reach_the_module_before_its_first_record(folder: Path) -> None:
     (folder / "counters.py").write_text(TALLY)
     assert chosen("--counters") == [{}]
     assert chosen("--counters", "--out-file", "x", "--loud") == [{"out_file": "x", "loud": True}]
-
-
-def test_an_option_chooses_its_handler(folder: Path) -> None:
-    (folder / "counters.py").write_text(TALLY)
-    assert chosen("--loud") == [{"loud": True}]
+    assert chosen("--loud") == [{"loud": True}], "an option chooses its handler"
 
 
 def test_one_that_two_declare_is_theirs_together(folder: Path) -> None:

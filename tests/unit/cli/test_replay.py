@@ -39,15 +39,6 @@ def handler(folder: Path, body: str) -> list[str]:
     return ["--handlers", str(folder), "--mine"]
 
 
-def test_each_record_is_handed_over_once_as_it_came(
-    letters: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["replay", str(letters), "--print-json"]) == 0
-    printed = capsys.readouterr()
-    assert [json.loads(line) for line in printed.out.splitlines()] == [wire(n) for n in (1, 2, 3)]
-    assert printed.err.splitlines()[-1] == "Done: 3 replayed, 0 failed, 0 unreadable"
-
-
 def test_what_two_batches_failed_on_is_handed_over_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,21 +75,6 @@ def test_a_batch_has_the_arn_of_its_own_stream(
     monkeypatch.syspath_prepend(tmp_path)
     assert main(["replay", str(path), "--lambda", "app_of_arns.handler"]) == 0
     assert capsys.readouterr().out.splitlines() == ["arn:a arn:a", "arn:b"]
-
-
-def test_a_signal_amid_retries_ends_it_and_says_what_is_done(letters: Path, tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text(
-        "import sys\n"
-        "def handler(event, context):\n"
-        "    print(len(event['Records']), flush=True)\n"
-        "    if event['Records'][-1]['dynamodb']['NewImage']['n']['N'] == '3': 1 / 0\n"
-    )
-    options = ["--lambda", "app.handler", "--batch-size", "2", "--on-error", "retry"]
-    with Program("replay", str(letters), *options, env={}, cwd=tmp_path) as program:
-        program.wait_for_lines(3)
-        assert program.end(signal.SIGTERM) == 143
-    assert program.err[-1] == "Ended early: 2 replayed, 0 failed, 0 unreadable, 1 not processed"
-    assert not any("Traceback" in line for line in program.err)
 
 
 @pytest.mark.parametrize(("ends", "done"), [(True, "1 replayed"), (False, "0 replayed")])

@@ -108,21 +108,6 @@ def test_a_file_of_changes_does_not_tell_its_table(
     assert f"by {ACCOUNT}:role/release-112 (" in capsys.readouterr().out
 
 
-def test_changes_are_counted_by_caller(night: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["count", "orders", "--who", "trail", "-o", "json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert {row["caller"]: row["changes"] for row in rows} == {
-        "role/api": 1,
-        "role/release-112": 1,
-        "role/api or role/release-112": 1,
-        "(unknown)": 1,
-        "may be role/api": 1,
-    }
-    words = ["--by", "kind,caller,attribute", "--only", "insert", "--who", "trail", "-o", "csv"]
-    assert main(["count", "orders", *words]) == 0
-    assert capsys.readouterr().out.splitlines()[1:] == ["INSERT,role/api,total,1"]
-
-
 def test_a_change_that_is_not_counted_still_has_its_call(
     shop: Shop, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,15 +147,3 @@ def test_a_trail_and_the_callers_go_together(
 ) -> None:
     assert main(["count", "orders", *words]) == 2
     assert said in capsys.readouterr().err
-
-
-def test_a_default_place_is_for_the_commands_that_name_callers(
-    night: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("WATCHER_WHO", "trail")
-    assert main(["history", "orders", *ONE]) == 0
-    assert "by role/release-112" in capsys.readouterr().out
-    assert main(["count", "orders", "--by", "caller"]) == 0
-    assert "role/release-112" in capsys.readouterr().out
-    assert main(["count", "orders"]) == 0
-    assert "caller" not in capsys.readouterr().out

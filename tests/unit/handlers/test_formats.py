@@ -1,4 +1,4 @@
-"""What `-o jsonl`, `csv`, `table` and `debezium` print, a line for each change."""
+"""What each printer of a change prints."""
 
 import csv
 import io
@@ -11,6 +11,7 @@ import pytest
 
 from watcher import Record
 from watcher.delivery import handler_modules
+from watcher.errors import UsageError
 from watcher.formatting import style
 
 ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/products/stream/2026-11-21T08:00:00.000"
@@ -37,6 +38,7 @@ def record(
     kind: str = "MODIFY",
     old: dict[str, Any] | None = None,
     new: dict[str, Any] | None = None,
+    view: str = "NEW_AND_OLD_IMAGES",
     **more: Any,
 ) -> Record:
     """A record of the item id=111; images are given without their key."""
@@ -45,7 +47,7 @@ def record(
         "Keys": key,
         "SequenceNumber": "100000000000000000001",
         "ApproximateCreationDateTime": 1589362330,
-        "StreamViewType": more.pop("view", "NEW_AND_OLD_IMAGES"),
+        "StreamViewType": view,
     }
     change |= {"OldImage": key | old} if old is not None else {}
     change |= {"NewImage": key | new} if new is not None else {}
@@ -63,11 +65,15 @@ def printed(
     return capsys.readouterr().out.splitlines()
 
 
+def n(digits: str) -> dict[str, str]:
+    return {"N": digits}
+
+
 def scooter(weight: str) -> dict[str, Any]:
     return {
         "name": {"S": "scooter"},
         "description": {"S": "Big 2-wheel scooter"},
-        "weight": {"N": weight},
+        "weight": n(weight),
     }
 
 
@@ -76,6 +82,67 @@ CHANGES = (
     record("MODIFY", scooter("5.18"), scooter("5.15")),
     record("REMOVE", scooter("5.15")),
 )
+EXPIRED = record(
+    "REMOVE",
+    {"n": {"S": "\x1b[31m"}},
+    userIdentity={"type": "Service", "principalId": "dynamodb.amazonaws.com"},
+)
+
+
+def test_a_summary_is_one_line_and_a_removal_by_time_to_live_is_marked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    begin = "[2020-05-13T09:32:10+00:00] - "
+    assert printed(capsys, "summary", CHANGES[0], CHANGES[2], EXPIRED) == [
+        begin + "INSERT - id=111",
+        begin + "REMOVE - id=111",
+        begin + "REMOVE - id=111 (expired by TTL)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lines"),
+    [
+        ({"a": n("1")}, {"a": n("1")}, []),
+        ({"a": n("1")}, {"a": n("2.50")}, ["~ a: 1 -> 2.50"]),
+        ({"a": {"S": "x"}}, {}, ["- a: 'x'"]),
+        ({}, {"a": {"NULL": True}}, ["+ a: None"]),
+        (
+            {"a": {"M": {"b": {"M": {"c": n("1")}}}}},
+            {"a": {"M": {"b": {"M": {"c": n("2")}}, "d": n("3")}}},
+            ["~ a.b.c: 1 -> 2", "+ a.d: 3"],
+        ),
+        (
+            {"a": {"L": [n("1"), {"M": {"q": n("1")}}, n("3")]}},
+            {"a": {"L": [n("1"), {"M": {"q": n("2")}}]}},
+            ["~ a[1].q: 1 -> 2", "- a[2]: 3"],
+        ),
+        ({"a": {"SS": ["x", "y"]}}, {"a": {"SS": ["y", "z", "w"]}}, ["~ a: +'w' +'z' -'x'"]),
+        ({"a": {"L": [n("1")]}}, {"a": {"M": {"b": n("1")}}}, ["~ a: [1] -> {b: 1}"]),
+        ({"\x1b": n("1")}, {}, ["- `\\x1b`: 1"]),
+    ],
+)
+def test_a_diff_has_one_line_for_the_item_and_one_for_each_difference(
+    capsys: pytest.CaptureFixture[str], old: Any, new: Any, lines: list[str]
+) -> None:
+    head = "MODIFY 2020-05-13T09:32:10+00:00 id=111"
+    shown = printed(capsys, "diff", record(old=old, new=new))
+    assert shown == [head, *(f"  {each}" for each in lines)]
+
+
+@pytest.mark.parametrize(
+    ("view", "images", "lines"),
+    [
+        ("KEYS_ONLY", {}, []),
+        ("NEW_IMAGE", {"new": {"n": n("2")}}, ["  new {id: 111, n: 2}"]),
+        ("OLD_IMAGE", {"old": {"n": n("2")}}, ["  old {id: 111, n: 2}"]),
+    ],
+)
+def test_where_there_is_nothing_to_compare_a_diff_shows_what_there_is(
+    capsys: pytest.CaptureFixture[str], view: str, images: dict[str, Any], lines: list[str]
+) -> None:
+    said = f"  (nothing to compare: the stream's view type is {view})"
+    assert printed(capsys, "diff", record(view=view, **images))[1:] == [*lines, said]
 
 
 def test_debezium_s_envelope_is_what_flink_s_documentation_shows(
@@ -86,11 +153,8 @@ def test_debezium_s_envelope_is_what_flink_s_documentation_shows(
     assert [each["op"] for each in (created, updated, deleted)] == ["c", "u", "d"]
     assert created["before"] is None and deleted["after"] is None
     assert deleted["before"] == updated["after"] == FLINKS_EXAMPLE["after"]
-    assert [updated["source"][name] for name in FLINKS_SOURCE] == [
-        1589362330000,
-        "eu-west-1",
-        "products",
-    ]
+    source = [1589362330000, "eu-west-1", "products"]
+    assert [updated["source"][name] for name in FLINKS_SOURCE] == source
     assert updated["source"]["snapshot"] == "false"
     assert updated["ts_ms"] > updated["source"]["ts_ms"]
 
@@ -105,9 +169,17 @@ def test_debezium_s_deletes_have_their_key_where_there_are_no_images_and_that_is
     assert caplog.text.count("The stream's view type is KEYS_ONLY") == 1
 
 
+def test_an_item_of_a_snapshot_is_what_debezium_calls_a_read(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (line,) = printed(capsys, "debezium", record("SNAPSHOT", new={}))
+    made = json.loads(line)
+    assert (made["op"], made["source"]["snapshot"]) == ("r", "true")
+
+
 def test_jsonl_has_every_digit(capsys: pytest.CaptureFixture[str]) -> None:
     long = "1234567890123456789012345678.0000000001"
-    (line,) = printed(capsys, "jsonl", record("INSERT", new={"n": {"N": long}}))
+    (line,) = printed(capsys, "jsonl", record("INSERT", new={"n": n(long)}))
     assert f'"n":{long}' in line
     made = json.loads(line)
     assert (made["eventName"], made["key"], made["old"]) == ("INSERT", {"id": 111}, None)
@@ -120,50 +192,36 @@ def test_jsonl_has_every_digit(capsys: pytest.CaptureFixture[str]) -> None:
 def test_csv_has_one_line_of_names_and_the_values_that_differ(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    rows = list(csv.DictReader(io.StringIO("\n".join(printed(capsys, "csv", *CHANGES)))))
+    odd = record("INSERT", new={})
+    odd.shard_key = odd.shard_key._replace(stream=ARN.replace("products", "-1+1"))
+    lines = printed(capsys, "csv", *CHANGES, odd)
+    rows = list(csv.DictReader(io.StringIO("\n".join(lines))))
     assert [(each["kind"], each["key"], each["table"]) for each in rows] == [
-        (kind, '{"id":111}', "products") for kind in ("INSERT", "MODIFY", "REMOVE")
+        *((kind, '{"id":111}', "products") for kind in ("INSERT", "MODIFY", "REMOVE")),
+        ("INSERT", '{"id":111}', "'-1+1"),  # a spreadsheet would run it
     ]
     assert (rows[1]["old"], rows[1]["new"]) == ('{"weight":5.18}', '{"weight":5.15}')
     assert rows[0]["old"] == "" and json.loads(rows[0]["new"])["name"] == "scooter"
     assert rows[0]["time"] == "2020-05-13T09:32:10+00:00"
-
-
-def test_csv_without_a_change_is_the_line_of_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "csv") == ["time,kind,by_ttl,table,key,old,new,sequence_number"]
 
 
-def test_a_cell_that_a_spreadsheet_would_run_is_inert(
-    capsys: pytest.CaptureFixture[str],
+def test_a_table_s_columns_stand_below_their_names(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    odd = record("INSERT", new={})
-    odd.shard_key = odd.shard_key._replace(stream=ARN.replace("products", "-1+1"))
-    assert printed(capsys, "csv", odd)[1].split(",")[3] == "'-1+1"
-
-
-def test_a_table_s_columns_stand_below_their_names(capsys: pytest.CaptureFixture[str]) -> None:
-    service = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
-    expired = record("REMOVE", {"n": {"S": "\x1b[31m"}}, userIdentity=service)
-    head, *lines = printed(capsys, "table", *CHANGES[:2], expired)
+    head, *lines = printed(capsys, "table", *CHANGES[:2], EXPIRED)
     assert head.split() == ["TIME", "KIND", "KEY", "CHANGES"]
     place = head.index("CHANGES")
     assert lines[1][place:] == "~weight: 5.18 -> 5.15"
     assert lines[2][place:] == "-n: '\\x1b[31m'"
     assert [line.split()[1] for line in lines] == ["INSERT", "MODIFY", "TTL"]
 
-
-def test_a_table_has_room_for_what_has_changed_on_sixty_columns(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     head, line = printed(capsys, "table", CHANGES[1])
     assert head == "TIME      KIND    KEY               CHANGES"
     assert line.startswith("09:32:10  MODIFY  id=111            ~weight: 5.18 ->")
     assert len(line) <= 60
-
-
-def test_a_table_s_kinds_have_colours_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     style.set_up(color="always", utc=True)
     assert "  \x1b[33mMODIFY\x1b[0m  id=111" in printed(capsys, "table", CHANGES[1])[1]
 
@@ -178,11 +236,43 @@ def test_a_view_type_without_images_prints_what_there_is(
     assert "111" in text and "x" in text
 
 
-def test_an_item_of_a_snapshot_is_what_debezium_calls_a_read() -> None:
-    from handlers import print_debezium  # the folder is a package to pytest alone
+@pytest.mark.parametrize(
+    ("template", "line"),
+    [
+        ("{time:%H:%M:%S} {kind} {key} {changes}", "09:32:10 MODIFY id=111 ~total: 5 -> 7"),
+        ("{kind:<8}|{new.total:>6}|", "MODIFY  |     7|"),
+        ("{new.total:.2f} {old.lines.0.sku} {key.id}", "7.00 a-1 111"),
+        ("{new.nothing}{new.total.deeper}{old.lines.9}{old.lines.x}", ""),
+        ("{table} {shard} {sequence}", "products shard-1 100000000000000000001"),
+        ("{old.lines}", "[{sku: 'a-1'}]"),
+        ("{old.name} {{as it is}}", "\\x1b[2J {as it is}"),
+    ],
+)
+def test_fields_of_a_template_are_filled_in(
+    template: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = {"lines": {"L": [{"M": {"sku": {"S": "a-1"}}}]}, "name": {"S": "\x1b[2J"}}
+    change = record(old={**lines, "total": n("5")}, new={**lines, "total": n("7")})
+    assert printed(capsys, "template", change, print_template=template) == [line]
 
-    wire = b'{"eventName":"SNAPSHOT","dynamodb":{"SequenceNumber":"1","Keys":{"pk":{"S":"a"}},'
-    record = Record.from_json(wire + b'"NewImage":{"pk":{"S":"a"}}}}')
-    assert print_debezium.OPERATIONS[record.event_name] == "r"
-    assert print_debezium.source(record)["snapshot"] == "true"
-    assert not record.images_missing
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{kinds}",
+        "{0}",
+        "{}",
+        "{new[total]}",
+        "{kind.upper}",
+        "{kind!r}",
+        "{time.__class__}",
+        "{kind:>x}",
+        "{kind",
+        "{new.total:{kind}}",
+    ],
+)
+def test_what_no_change_could_fill_in_is_refused_at_once(
+    template: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError, match=r"template|format|expected|Invalid"):
+        printed(capsys, "template", print_template=template)

@@ -131,17 +131,6 @@ def versions(to: Path) -> dict[str, list[tuple[float | None, float | None, Any]]
     return found
 
 
-def test_it_is_equal_to_a_scan_while_others_write(tmp_path: Path, ledger: Ledger) -> None:
-    to = tmp_path / "orders"
-    ledger.write(100)
-    run(job(ledger, to, DisturbedTables(ledger, lambda: ledger.write(15))))
-    for _ in range(3):
-        ledger.write(60)
-        ledger.settle()
-        run(job(ledger, to))
-        assert current(to) == now(ledger)
-
-
 def test_its_history_is_every_version_with_its_time(tmp_path: Path, ledger: Ledger) -> None:
     to = tmp_path / "orders"
     ledger.write(80)

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.ledger.ledger import Ledger
-from tests.unit.time_machine.test_archives import archive
 from watcher.cli import main
 from watcher.records.record import Record
 from watcher.report import page as report_page
@@ -91,24 +89,6 @@ def test_what_is_long_or_can_not_be_compared_is_said() -> None:
     assert "and 60 more" in long and "(999 characters)" in long
 
 
-def test_what_a_change_did_to_a_long_text_is_seen() -> None:
-    old, new = ({"text": {"S": "x" * 2000 + mark + "z" * 2000}} for mark in ("", "inserted"))
-    (text,) = texts(change(1, old=old, new=new))
-    assert "inserted" in text
-    assert "(4,000 characters) -&gt; " in text and "(4,008 characters)" in text
-
-
-def test_each_change_has_its_tables_name_if_there_are_several() -> None:
-    raw = bytes(change(1).raw)
-    orders, carts = (
-        Record.from_json(raw, "shard", f"arn:aws:dynamodb:eu-central-1:1:table/{name}/stream/1")
-        for name in ("orders", "carts")
-    )
-    assert "|orders|" not in texts(orders)[0]
-    assert "|orders|" in texts(orders, carts)[0]
-    assert "|carts|" in texts(orders, carts)[1]
-
-
 def report(tmp_path: Path, *words: str) -> str:
     target = tmp_path / "r.html"
     assert main(["report", *words, "--to", str(target)]) == 0
@@ -131,25 +111,3 @@ def test_an_item_that_is_picked_has_its_life_told(tmp_path: Path) -> None:
     assert page.index("Changes in changes.jsonl per minute") < page.index("What happened<")
     assert page.index("What happened<") < page.index("Busiest keys<")
     assert page.index("24 -&gt; 25") < page.index("26 -&gt; 27")
-
-
-def test_the_list_of_very_many_changes_comes_last(tmp_path: Path) -> None:
-    file = tmp_path / "changes.jsonl"
-    file.write_bytes(b"".join(bytes(change(number).raw) + b"\n" for number in range(201)))
-    page = report(tmp_path, str(file))
-    assert "2023-11-14 22:13, 201 changes, of which 20" in page
-    assert page.index(" per minute<") < page.index("Busiest keys<") < page.index("What happened<")
-
-
-def test_an_item_of_an_archive(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    with Ledger(3) as ledger:
-        ledger.write(200)
-        ledger.settle()
-        lake = archive(ledger, tmp_path / "lake")
-    page = report(tmp_path, str(lake), "--key", "pk=item-0", "--only", "modify")
-    assert "What happened to pk=item-0" in page
-    assert "Filtered by --only modify --key pk=item-0" in page
-    counts = re.search(r"<dt>MODIFY</dt><dd>(\d+)<", page)
-    assert counts and page.count('<li><p><b class="kind modify') == int(counts[1]) > 5
-    assert report(tmp_path, str(lake)).count('<li><p><b class="kind') == 200

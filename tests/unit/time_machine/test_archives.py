@@ -15,8 +15,6 @@ from watcher.records.record import Record
 from watcher.time_machine.archives import Archive
 from watcher.time_machine.as_of import items_as_of
 from watcher.time_machine.sources import Sources
-from watcher.time_machine.undo import plan_undo
-from watcher.time_machine.undo_plan import ChangeFilter
 
 pytest.importorskip("pyarrow")
 
@@ -82,22 +80,6 @@ def test_a_second_before_the_stream_s_retention(
         items_as_of(both(ledger, lake), at)
     with pytest.raises(UsageError, match="is before what orders holds"):
         items_as_of(ledger.sources(), at)
-
-
-def test_an_undo_reads_on_from_an_archive(tmp_path: Path, ledger: Ledger) -> None:
-    ledger.write(50)
-    first = ledger.second + 1
-    ledger.clock.sleep(1)
-    ledger.write(20)
-    last = ledger.second
-    ledger.settle()
-    lake = archive(ledger, tmp_path / "lake")
-    expected, _ = ledger.without(first, last)
-    span = datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
-    choice = ChangeFilter(*span, only="insert,modify,remove,ttl")
-    plan = plan_undo(both(ledger, lake), choice, tmp_path / "undo.jsonl")
-    list(plan.apply(write_limit=1e9))
-    assert ledger.items() == expected
 
 
 def test_a_batch_counts_once_it_is_whole_and_one_that_is_gone_is_missed(

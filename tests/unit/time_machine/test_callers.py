@@ -144,14 +144,6 @@ def test_a_redacted_key_may_be_this_one() -> None:
     )
 
 
-def test_a_statement_may_have_written_any_key() -> None:
-    """The other's call changed nothing: with the statement left out, it would be the only one."""
-    text = "UPDATE orders SET x=1 WHERE PK='bob' AND SK='1'"
-    events = [trails.statement(SECOND, text, by=role("evil")), trails.put(SECOND)]
-    (answer,) = found(events, change())
-    assert (answer.certainty, names(answer)) == (Certainty.SEVERAL, ["role/api", "role/evil"])
-
-
 def test_time_to_live_and_replication_are_callers_of_their_own() -> None:
     identity = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
     by_ttl = change(kind="REMOVE", userIdentity=identity)

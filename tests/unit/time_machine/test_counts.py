@@ -34,11 +34,6 @@ def rows(by: str, *records: Record, top: int = 0) -> list[tuple[str, ...]]:
         style.set_up()
 
 
-def test_the_largest_come_first_and_only_so_many() -> None:
-    changes = [change("MODIFY", key) for key in "abbcccaaa"]
-    assert rows("key", *changes, top=2) == [("pk=a", "4"), ("pk=c", "3")]
-
-
 def test_by_a_time_the_order_is_that_of_time_and_the_largest_are_of_each() -> None:
     changes = [change("INSERT", "a", 29), change("INSERT", "b", 30)]
     changes += [change("MODIFY", "b", 31), change("MODIFY", "b", 32)]

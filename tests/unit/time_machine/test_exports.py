@@ -207,13 +207,6 @@ def test_images_that_are_needed_and_are_not_there(which: str, late: int, tmp_pat
         items_as_of(sources, moment(1e9 + 5 * late), baseline=Export(str(place), HERE))
 
 
-def test_half_a_surrogate_pair_in_an_export_is_read_as_a_scan_reads_it(tmp_path: Path) -> None:
-    item: Item = {"pk": {"S": "a"}, "v": {"S": "\ud83d"}}
-    place = exports.full(tmp_path, [item], 1_800_000_000.0)
-    (line,) = Export(str(place), HERE).lines()
-    assert native_item(line.Item) == {"pk": "a", "v": "\ue03d"}
-
-
 def test_an_empty_image_in_an_export_is_none(tmp_path: Path) -> None:
     item: Item = {"pk": {"S": "a"}}
     place = exports.incremental(tmp_path, {"a": item}, {}, 1.0, 2.0)
