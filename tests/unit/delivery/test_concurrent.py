@@ -22,14 +22,8 @@ def gate() -> Iterator[Gate]:
     made.let(-1)()
 
 
-def played(
-    observe: Callable[[Record], Any],
-    count: int,
-    *shards: str,
-    gate: Gate | None = None,
-    **settings: Any,
-) -> Play:
-    pool = WatchedPool(count, observe if isinstance(observe, Gate) else gate)
+def played(observe: Callable[[Record], Any], count: int, *shards: str, **settings: Any) -> Play:
+    pool = WatchedPool(count, observe if isinstance(observe, Gate) else None)
     play = Play(observe, pool=pool, clock=ThreadsClock(pool), **settings)
     for shard in shards:
         play.service.add(shard)

@@ -20,8 +20,8 @@ from watcher.shutdown import Overdue
 Handle = Callable[[Record], Coroutine[Any, Any, None]]
 
 
-def deliver(handle: Handle, *numbers: int, on_error: str = "log") -> Dispatcher:
-    made = Dispatcher([Handler("o", handle)], FailurePolicy.parse(on_error))
+def deliver(handle: Handle, *numbers: int) -> Dispatcher:
+    made = Dispatcher([Handler("o", handle)], FailurePolicy())
     for number in numbers:
         made.deliver(record(number))
     made.close()

@@ -38,13 +38,8 @@ def dead(policy: Any, numbers: Sequence[int] = (1, 2), handlers: int = 1) -> Dis
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from moto import mock_aws
 
-    for name, value in {
-        "AWS_REGION": "us-east-1",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-    }.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     with mock_aws():
         import boto3
 

@@ -110,10 +110,7 @@ def test_an_error_that_may_pass_is_no_end(
 
 @pytest.mark.parametrize(
     ("arn", "table"),
-    [
-        (ARN, ARN.partition("/stream/")[0]),
-        ("S8a2b1c30-0f4e-11f0-9cd2-0242ac120002", "orders"),
-    ],
+    [(ARN, ARN.partition("/stream/")[0]), ("S8a2b1c30-0f4e-11f0-9cd2-0242ac120002", "orders")],
 )
 def test_it_asks_by_the_tables_whole_arn_and_by_its_name_where_there_is_none(
     service: PlayedService, monkeypatch: pytest.MonkeyPatch, arn: str, table: str

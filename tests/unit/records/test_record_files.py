@@ -119,9 +119,7 @@ def test_a_lambda_event_tells_the_stream() -> None:
     assert {each.table for each in read(as_event([wire(1), wire(2)]).encode())} == {"orders"}
 
 
-def test_what_can_not_be_read_takes_nothing_else_with_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_what_can_not_be_read_takes_nothing_else_with_it(caplog: pytest.LogCaptureFixture) -> None:
     cut = as_page([wire(1)])[:200].rpartition("\n")[0] + "\n"
     page = json.dumps({"Records": [wire(3), {"no": "record"}, 7, wire(4)]}, indent=1)
     lines = RecordLines(BytesIO(("{\n" + as_lines([wire(0)]) + cut + page).encode()))

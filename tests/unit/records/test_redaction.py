@@ -51,6 +51,7 @@ ITEM: dict[str, Any] = {
     "photo": {"B": base64.b64encode(SECRET.encode()).decode()},
     "a.b": s("dotted"),
 }
+ITEMS_MASKED = {"items": {"L": [{"M": {"email": s("***"), "n": {"N": "1"}}}, s("x")]}}
 
 
 @pytest.mark.parametrize(
@@ -71,11 +72,8 @@ ITEM: dict[str, Any] = {
         ),
         (["`a.b`=drop"], {"a.b": None}),
         # of each member of a list: with the brackets or without them
-        (
-            ["items[*].email"],
-            {"items": {"L": [{"M": {"email": s("***"), "n": {"N": "1"}}}, s("x")]}},
-        ),
-        (["items.email"], {"items": {"L": [{"M": {"email": s("***"), "n": {"N": "1"}}}, s("x")]}}),
+        (["items[*].email"], ITEMS_MASKED),
+        (["items.email"], ITEMS_MASKED),
         (["items[*]=drop"], {"items": {"L": []}}),
         (["tags[*]=hash"], {"tags": {"SS": [hashed("a"), hashed(SECRET)]}}),
         (["tags[*]=keep-type"], {"tags": {"SS": ["***"]}}),
@@ -88,7 +86,7 @@ ITEM: dict[str, Any] = {
             {
                 "email": s("***"),
                 "card": {"M": {**ITEM["card"]["M"], "deep": {"M": {"email": s("***")}}}},
-                "items": {"L": [{"M": {"email": s("***"), "n": {"N": "1"}}}, s("x")]},
+                **ITEMS_MASKED,
             },
         ),
         # the first of several rules

@@ -13,24 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.times import NOON
-from watcher.aws.model import (
-    AfterSequence,
-    AtSequence,
-    AtTime,
-    Latest,
-    Shard,
-    TrimHorizon,
-)
+from watcher.aws.model import AfterSequence, AtSequence, AtTime, Latest, Shard, TrimHorizon
 from watcher.clock import CLOCK
 from watcher.errors import UsageError
 from watcher.stores.file import CheckpointFile
 from watcher.streams import checkpoint_format
-from watcher.streams.checkpoint_format import (
-    Token,
-    TokenSegment,
-    TokenShard,
-    TokenSnapshot,
-)
+from watcher.streams.checkpoint_format import Token, TokenSegment, TokenShard, TokenSnapshot
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 
 NUMBER = "1000000000000000000042"
@@ -62,12 +50,7 @@ def test_a_token_of_bloop_is_read() -> None:
     assert [
         shard.position
         for shard in checkpoint_format.resume(checkpoint_format.from_json(plain), NOW)
-    ] == [
-        AfterSequence(NUMBER),
-        TrimHorizon(),
-        Latest(),
-        TrimHorizon(),
-    ]
+    ] == [AfterSequence(NUMBER), TrimHorizon(), Latest(), TrimHorizon()]
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,7 @@ from watcher.aws.model import (
     TrimHorizon,
 )
 from watcher.aws.retry import first_listing
-from watcher.errors import (
-    CredentialsError,
-    NoAnswerYetError,
-    StreamError,
-    StreamGoneError,
-)
+from watcher.errors import CredentialsError, NoAnswerYetError, StreamError, StreamGoneError
 from watcher.streams.coordinator import Call, Coordinator, ReadAgain, ShardEnd
 from watcher.streams.losses import Losses
 from watcher.streams.messages import Loss, ReaderEnded

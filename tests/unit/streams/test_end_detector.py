@@ -28,11 +28,7 @@ def stream(clock: HandClock) -> PlayedStream:
 
 def end(clock: HandClock, shard_id: str = "a") -> EndDetector:
     made = EndDetector(
-        ARN,
-        shard_id,
-        NOON + timedelta(seconds=3),
-        clock=clock,
-        reads=PageFetcher(clock),
+        ARN, shard_id, NOON + timedelta(seconds=3), clock=clock, reads=PageFetcher(clock)
     )
     made.on_iterator(NOON)
     return made

@@ -28,20 +28,6 @@ def begun(clock: HandClock, *, is_error: bool = False, remedy: str = "") -> Loss
     return made
 
 
-def test_a_loss_is_said_once_and_the_shard_goes_on_at_its_horizon(
-    clock: HandClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    losses, shard = begun(clock), TrackedShard("a", None, AfterSequence("7"))
-    losses.on_loss(shard, LOSS)
-    losses.on_loss(shard, LOSS)
-    assert losses.lines == ["shard a from sequence number 7: trimmed"]
-    assert caplog.messages == [
-        "DATA LOSS: shard a from sequence number 7: records may be gone before they were read "
-        "(trimmed)"
-    ]
-    assert shard.position == TrimHorizon()
-
-
 def test_as_an_error_it_comes_before_the_position_moves(clock: HandClock) -> None:
     losses = begun(clock, is_error=True, remedy="; try that")
     shard = TrackedShard("a", None, AfterSequence("7"))

@@ -18,14 +18,7 @@ from watcher.aws.connect import for_worker
 from watcher.aws.model import AtTime, Latest, Position, Service, TrimHorizon
 from watcher.records.page import decode
 from watcher.records.wire import WireRecord
-from watcher.streams.messages import (
-    Loss,
-    Message,
-    Page,
-    ReaderEnded,
-    ReadFailed,
-    make_page,
-)
+from watcher.streams.messages import Loss, Message, Page, ReaderEnded, ReadFailed, make_page
 
 
 def reader(
