@@ -43,11 +43,6 @@ class Source:
         return Keys(f"key {len(self.asked)}", "secret", "token", expires=expires)
 
 
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
 def own(source: Source) -> OwnCredentials:
     return OwnCredentials(source, source.clock)
 

@@ -44,11 +44,6 @@ class Tables:
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
 def tables() -> Tables:
     return Tables()
 

@@ -22,11 +22,6 @@ def saver_of(store: Store, clock: HandClock, pending: Sequence[str] = ()) -> Che
     )
 
 
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
 def test_of_many_that_begin_saving_takes_half_of_the_time_at_most(clock: HandClock) -> None:
     class Slow(Memory):
         def save(self, stored: Sequence[Token]) -> None:

@@ -54,11 +54,6 @@ class Item:
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
 def item() -> Any:
     return Item()
 

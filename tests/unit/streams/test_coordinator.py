@@ -28,11 +28,6 @@ from watcher.streams.messages import Loss, ReaderEnded
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
 def service(clock: HandClock) -> PlayedService:
     made = PlayedService(clock)
     made.add("a")

@@ -15,11 +15,6 @@ from watcher.streams.read_rate import PageFetcher
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
 def stream(clock: HandClock) -> PlayedStream:
     made = PlayedStream(clock)
     made.write("a", range(10))

@@ -12,11 +12,6 @@ from watcher.streams.listing import ListingSchedule, is_young
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
 def listing(clock: HandClock) -> ListingSchedule:
     return ListingSchedule(clock)
 

@@ -17,11 +17,6 @@ from watcher.streams.messages import Loss
 LOSS = Loss("a", "sequence number 7", "trimmed")
 
 
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
 def begun(clock: HandClock, *, is_error: bool = False, remedy: str = "") -> Losses:
     made = Losses(is_error=is_error, remedy=remedy, clock=clock)
     made.start("arn", TrimHorizon())

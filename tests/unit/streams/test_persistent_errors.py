@@ -19,11 +19,6 @@ def odd(failures: int = 1) -> ReadFailed:
     return ReadFailed("<html>", failures, ErrorKind.UNEXPECTED)
 
 
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
 def test_no_permission_later_is_the_end_after_a_minute_of_it(clock: HandClock) -> None:
     persistent_errors = PersistentErrors(clock)
     persistent_errors.on_answer()
