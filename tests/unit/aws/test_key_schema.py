@@ -1,5 +1,8 @@
 """A key is shown as its table has it: first what says the partition, whatever the names."""
 
+import sqlite3
+from pathlib import Path
+
 import pytest
 
 from tests.simulator import Simulator
@@ -33,8 +36,8 @@ def test_it_is_by_name_until_the_table_is_known() -> None:
     assert in_order(("user", "at")) == ("at", "user")
 
 
-def test_every_form_for_people_has_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_every_text_of_a_key_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Simulator(table="visits", key_names=("user", "at")) as sim:
         sim.set_environment(monkeypatch.setenv)
@@ -49,6 +52,10 @@ def test_every_form_for_people_has_it(
         shown = said(*watch, *flags, "--print-template", "{key}")
         assert shown.count("user=ada, at=noon") == 4
         assert "new {user: 'ada', at: 'noon', all: 1}" in shown
+        file, key = tmp_path / "visits.db", '{"user":"ada","at":"noon"}'
+        assert key in said(*watch, "--print-csv", "--sqlite", str(file)).replace('""', '"')
+        with sqlite3.connect(file) as changes:
+            assert changes.execute("SELECT key FROM changes").fetchall() == [(key,)]
         assert "user=ada, at=noon" in said("count", "visits", "--by", "key")
         assert "user=ada, at=noon" in said(
             "history", "visits", "--key", "user=ada", "--key=at=noon"
