@@ -27,6 +27,7 @@ from tests.support.dynamodb_local import DynamoDBLocal, MissingPart
 from tests.support.lakes import Lake
 from watcher.cli import main
 from watcher.mirror.versions import COPIED
+from watcher.records.plain_json import plain_json
 
 __all__ = ["fresh_dynamodb_local"]  # a fixture
 
@@ -186,6 +187,47 @@ def test_others_rewrite_its_files_while_it_merges(kind: str, tmp_path: Path) -> 
     assert current(lake) == shop.now
 
 
+numbers = json.JSONDecoder(parse_float=Decimal).decode
+EXACT = {
+    "n": {"N": "12345678901234567890123456789012345678"},
+    "small": {"N": "0.00000000000000000012345678901234567891"},
+    "sets": {"M": {"ns": {"NS": ["1.50", "2"]}, "bs": {"BS": ["AP8="]}, "no": {"NULL": True}}},
+    "text": {"L": [{"S": 'a"\u00e9\U0001f600'}, {"BOOL": False}, {"M": {}}, {"L": []}]},
+}
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(
+    ("kind", "form"), [("delta", "json"), ("delta", "variant"), ("iceberg", "variant")]
+)
+def test_one_column_has_the_whole_item(
+    kind: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, options = a_lake(kind, tmp_path), ["--item", form, "--history"]
+    with Simulator(table="orders", shards=2) as sim:
+        for key in ("a", "b", "c"):
+            sim.put(item(key, "1.5", **EXACT))
+        lake.run(sim.environment, *options)
+        sim.put(item("a", "1.50", city={"S": "Bern"}))
+        sim.remove("b")
+        lake.run(sim.environment, *options)
+        lake.run(sim.environment, *options, "--recopy")
+        now = lake.rows_in_spark()
+        assert len(now) == 4, "the copy has found no other versions"
+        if kind == "delta":
+            for name, value in sim.environment.items():
+                monkeypatch.setenv(name, value)
+            assert main(["verify", "orders", "--with", lake.target]) == 0
+    found = {}
+    for row in now:
+        assert {*row} <= {"pk", "item", "_sequence_number", "_valid_from", "_valid_to"}
+        if "_valid_to" not in row:
+            is_text = form == "json"
+            found[row["pk"]] = numbers(row["item"]) if is_text else row["item"]
+    exact = numbers(plain_json([json.dumps(item("c", "1.5", **EXACT)).encode()])[0] or "")
+    assert found == {"a": {"pk": "a", "total": Decimal("1.5"), "city": "Bern"}, "c": exact}
+
+
 @pytest.mark.proof
 def test_the_page_s_own_session_merges(tmp_path: Path) -> None:
     lake = a_lake("delta", tmp_path)
@@ -298,14 +340,20 @@ def test_from_an_export_and_after_a_loss_it_is_equal(
         for _ in range(200):
             shop.change()
         items = [item(key, total) for key, total in shop.now.items()]
-        export = exports.full(tmp_path / "exports", items, sim.now)
+        before, since = {each["pk"]["S"]: each for each in items}, sim.now
+        places = [exports.full(tmp_path / "exports", items, since)]
         for _ in range(50):
             shop.change()
-        lake.run(sim.environment, "--baseline", str(export), *options)
+        after = {key: item(key, total) for key, total in shop.now.items()}
+        places += [exports.incremental(tmp_path / "exports", before, after, since, sim.now)]
+        for _ in range(50):
+            shop.change()
+        baselines = [f"--baseline={place}" for place in places]
+        lake.run(sim.environment, *baselines, *options)
         assert current(lake) == shop.now, "the changes since the export are in it"
         for _ in range(100):
             shop.change()
-        before = {row["_sequence_number"] for row in lake.rows()}
+        numbers = {row["_sequence_number"] for row in lake.rows()}
         sim.trim()
         with lake.mirror(sim.environment, "--no-follow", *options) as job:
             assert job.process.wait(PATIENCE) == 1, job.said()
@@ -316,5 +364,38 @@ def test_from_an_export_and_after_a_loss_it_is_equal(
         lake.run(sim.environment, *options)
         assert current(lake) == shop.now
         if history:
-            assert before <= {row["_sequence_number"] for row in lake.rows()}, "versions stay"
+            assert numbers <= {row["_sequence_number"] for row in lake.rows()}, "versions stay"
     assert_is_as_created(lake)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(
+    ("kind", "history"), [("delta", False), ("delta", True), ("iceberg", True)]
+)
+def test_of_a_stream_enabled_again_a_recopy_makes_it_equal(
+    kind: str, history: bool, tmp_path: Path
+) -> None:
+    lake, options = a_lake(kind, tmp_path), ["--history"] if history else []
+    with Simulator(table="orders", shards=2) as sim:
+        shop = Shop(sim, 10)
+        for _ in range(100):
+            shop.change()
+        with lake.mirror(sim.environment, "--every", "1s", *options) as job:
+            job.wait_for(lake.has_begun(1))
+            sim.enable_new_stream()
+            for _ in range(50):
+                shop.change()
+            assert job.process.wait(PATIENCE) == 1
+            assert "--recopy" in job.said()
+        numbers = {row["_sequence_number"] for row in lake.rows()}
+        with lake.mirror(sim.environment, "--no-follow", *options) as job:
+            assert job.process.wait(PATIENCE) == 2
+            assert "give --recopy" in job.said()
+        lake.run(sim.environment, "--recopy", *options)
+        assert current(lake) == shop.now
+        for _ in range(50):
+            shop.change()
+        lake.run(sim.environment, *options)
+        assert current(lake) == shop.now
+        if history:
+            assert numbers <= {row["_sequence_number"] for row in lake.rows()}, "versions stay"

@@ -141,6 +141,10 @@ class Lake:
 
             found: list[dict[str, Any]] = DeltaTable(self.target).to_pyarrow_table().to_pylist()
             return found
+        return self.rows_in_spark()
+
+    def rows_in_spark(self) -> list[dict[str, Any]]:
+        """The rows as Spark reads them: a VARIANT, too."""
         out = self.output("tests.support.lakes", "rows", *self.words)
         return [json.loads(line, parse_float=Decimal) for line in out.splitlines()]
 
@@ -170,7 +174,8 @@ def session_of(words: list[str]) -> SparkSession:
 def print_rows(words: list[str]) -> None:
     """Print the rows of a table, as another process sees them."""
     spark = session_of(words)
-    for row in spark.table(words[words.index("--to") + 1]).toJSON().collect():
+    to = words[words.index("--to") + 1]
+    for row in spark.table(f"delta.`{to}`" if "delta" in words else to).toJSON().collect():
         print(row)
     spark.stop()
 

@@ -1,23 +1,58 @@
-"""A mirror's columns: they grow as attributes appear; values that fit in none are kept as JSON."""
+"""A mirror's columns: they grow as attributes appear; values that fit in none are kept as JSON.
+
+Or one column has the whole item.
+"""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import pyarrow as pa
 
 from watcher.aws.model import WireItem, WireValue
+from watcher.declared import Opt
 from watcher.errors import UsageError
 from watcher.mirror.values import Converter, converter
 from watcher.records.diff import normal_key
+from watcher.records.plain_json import plain_json
 from watcher.records.redaction import Redaction
 
 RESCUED: Final = "_rescued_data"
 """The column of attributes that no other one holds, in DynamoDB's JSON."""
+ITEM: Final = "item"
+"""The column of the whole item, in plain JSON, where that is wanted."""
+VARIANT: Final = "variant"
+SQL_TYPE: Final = b"sql"
+"""Names a column's type in its metadata, where Arrow has none."""
+
+History = Annotated[
+    bool, Opt("keep a row for every version of an item, with the time it was valid")
+]
+Columns = Annotated[
+    str | None,
+    Opt(
+        "types of columns: 'total decimal(12,2), placed timestamp'; values set the others",
+        "COLUMNS",
+    ),
+]
+Baseline = Annotated[
+    list[str] | None,
+    Opt(
+        "copy from a full export of the table, instead of a scan; repeat it for incremental ones",
+        "EXPORT",
+    ),
+]
+ItemForm = Annotated[
+    str | None,
+    Opt(
+        "one column `item` instead of one for each attribute: json, or variant on spark",
+        "FORM",
+        choices=("json", VARIANT),
+    ),
+]
 _COMMENT: Final = b"comment"
 _KIND: Final = "DynamoDB "
 _DECIMAL: Final = pa.decimal128(38, 18)
@@ -40,6 +75,8 @@ _OF_KEYS: Final = (
 _COLUMNS_MAX: Final = 1_000
 
 _item: Final[msgspec.json.Decoder[WireItem]] = msgspec.json.Decoder(WireItem)
+# One text of an item, however a request ordered it: a comparison finds no difference.
+_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 def item_of(image: bytes | msgspec.Raw) -> WireItem:
@@ -61,15 +98,24 @@ def kind_of(column: pa.Field) -> str:
 class MirrorColumns:
     """The columns of the attributes; every row has the `own` ones as well.
 
-    `types` are those of the table's keys, `given` the columns whose types the user wants. Raises
-    UsageError for keys that can be no columns.
+    `types` are those of the table's keys, `given` the columns whose types the user wants; with
+    an `item_form`, only those, and one for the whole item. Raises UsageError for keys that can be
+    no columns.
     """
 
-    def __init__(self, types: Mapping[str, str], given: pa.Schema, own: Sequence[pa.Field]) -> None:
+    def __init__(
+        self,
+        types: Mapping[str, str],
+        given: pa.Schema,
+        own: Sequence[pa.Field],
+        item_form: str | None = None,
+    ) -> None:
         self.keys = list(types)
+        self.item_form = item_form
         self._fields: dict[str, pa.Field] = {}
         self._converters: dict[str, Converter] = {}
-        self._reserved = {field.name.lower() for field in own} | {RESCUED}
+        self._rest = ITEM if item_form else RESCUED
+        self._reserved = {field.name.lower() for field in own} | {self._rest}
         self._used_names = set(self._reserved)
         for name, kind in types.items():
             if not self._may_be_column(name):
@@ -88,8 +134,10 @@ class MirrorColumns:
 
     @property
     def schema(self) -> pa.Schema:
-        """Returns the attributes' columns, and the one for values that fit in none."""
-        return pa.schema([*self._fields.values(), pa.field(RESCUED, pa.string())])
+        """Returns the attributes' columns, and the one for values that fit in none, or for all."""
+        in_sql = {SQL_TYPE: VARIANT} if self.item_form == VARIANT else None
+        rest = pa.field(self._rest, pa.string(), metadata=in_sql)
+        return pa.schema([*self._fields.values(), rest])
 
     def adopt(self, existing: pa.Schema) -> None:
         """Adopts the columns that the mirror has already.
@@ -107,10 +155,12 @@ class MirrorColumns:
                 )
             self._add(field)
 
-    def lacking(self, rescued: pa.Array) -> dict[str, str]:
+    def lacking(self, rows: pa.Table) -> dict[str, str]:
         """Returns the attributes of rescued ones that may get a column, each with a type."""
         found: dict[str, str] = {}
-        for text in filter(None, rescued.to_pylist()):
+        if self.item_form:
+            return found
+        for text in filter(None, rows[RESCUED].to_pylist()):
             item = item_of(text.encode())
             for name, value in item.items():
                 if name not in self._fields and name not in found and self._may_be_column(name):
@@ -128,14 +178,16 @@ class MirrorColumns:
     def rows(self, items: Sequence[WireItem]) -> dict[str, pa.Array]:
         """Returns the items' values by column."""
         values: dict[str, list[Any]] = {name: [None] * len(items) for name in self._fields}
-        rescued: list[str | None] = [None] * len(items)
+        rests: list[str | None] = [None] * len(items)
         for index, item in enumerate(items):
             rest: dict[str, WireValue] = {}
             for name, value in item.items():
-                if "NULL" in value:
-                    continue
                 if name in self.keys:
                     value = normal_key({name: value})[name]
+                if self.item_form:
+                    rest[name] = value
+                if "NULL" in value:
+                    continue
                 found = self._value(name, value)
                 if found is not None:
                     values[name][index] = found
@@ -147,9 +199,10 @@ class MirrorColumns:
                 else:
                     rest[name] = value
             if rest:
-                rescued[index] = json.dumps(rest, sort_keys=True, ensure_ascii=False)
+                text = _sorted(rest)
+                rests[index] = plain_json([text])[0] if self.item_form else text.decode()
         made = {name: pa.array(values[name], field.type) for name, field in self._fields.items()}
-        return {**made, RESCUED: pa.array(rescued, pa.string())}
+        return {**made, self._rest: pa.array(rests, pa.string())}
 
     def _value(self, name: str, value: WireValue) -> object:
         field = self._fields.get(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 
 from watcher.aws.model import WireItem, WireValue
 from watcher.errors import UsageError
-from watcher.mirror.columns import RESCUED, item_of, kind_of
+from watcher.mirror.columns import ITEM, RESCUED, item_of, kind_of
 from watcher.mirror.table import MirrorTable
 from watcher.mirror.values import Converter, converter
 from watcher.mirror.versions import OWN, TO
@@ -20,9 +21,11 @@ from watcher.records.diff import number_text
 from watcher.streams import checkpoint_format
 from watcher.time_machine.copied_items import Form, parsed_value, plain_value
 from watcher.time_machine.copies import CopyPosition, parquet_batches
+from watcher.version import install
 
 _Cell: TypeAlias = Any
 """A value of a row as pyarrow gives it: its column, which only a schema knows, has its type."""
+_DIGITS: Final = 76
 _JSON_KINDS: Final = ("M", "L", "NS", "BS")
 
 
@@ -54,7 +57,9 @@ class MirrorCopy:
             )
         self._parts = mirror.table.metadata().partition_columns
         self._rows = mirror.table.to_pyarrow_dataset()
-        fields = [each for each in mirror.schema if each.name not in (RESCUED, *OWN)]
+        form = merged["item"] if state is None else state.item_form
+        self._rest = ITEM if form else RESCUED
+        fields = [each for each in mirror.schema if each.name not in (self._rest, *OWN)]
         self._kinds = {each.name: kind_of(each) for each in fields}
         # The columns whose types a user has chosen.
         self._chosen: dict[str, tuple[pa.DataType, Converter]] = {
@@ -75,7 +80,20 @@ class MirrorCopy:
                     rows = _with_columns(batch, self._rows.schema, values)
                     if self._history:
                         rows = rows.filter(pc.is_null(rows[TO]))
-                    yield from _items(rows, self._kinds)
+                    yield from self._items(rows)
+
+    def _items(self, rows: pa.RecordBatch) -> Iterator[WireItem]:
+        columns = [_values(rows[name], kind) for name, kind in self._kinds.items()]
+        for rest, *values in zip(rows[self._rest].to_pylist(), *columns, strict=True):
+            item: dict[str, WireValue] = {}
+            if rest and self._rest == ITEM:
+                item.update(parsed_value(rest if isinstance(rest, str) else _text_of(rest))["M"])
+            elif rest:
+                item.update(item_of(rest.encode()))
+            for name, value in zip(self._kinds, values, strict=True):
+                if value is not None:
+                    item[name] = value
+            yield item
 
     def as_copied(self, item: WireItem) -> WireItem:
         """Returns an item as its row has it: without nulls, with the types that a user chose."""
@@ -103,16 +121,14 @@ def _with_columns(
     return pa.RecordBatch.from_arrays(columns, schema.names)
 
 
-def _items(rows: pa.RecordBatch, kinds: Mapping[str, str]) -> Iterator[WireItem]:
-    columns = [_values(rows[name], kind) for name, kind in kinds.items()]
-    for rescued, *values in zip(rows[RESCUED].to_pylist(), *columns, strict=True):
-        item: dict[str, WireValue] = {}
-        if rescued:
-            item.update(item_of(rescued.encode()))
-        for name, value in zip(kinds, values, strict=True):
-            if value is not None:
-                item[name] = value
-        yield item
+def _text_of(variant: Mapping[str, bytes]) -> str:
+    """Returns a VARIANT as JSON, by the code that Spark has for it."""
+    try:
+        from pyspark.sql.types import VariantVal
+    except ImportError:
+        raise UsageError(f"reading a VARIANT needs Spark: {install('spark')}") from None
+    with decimal.localcontext(decimal.Context(prec=_DIGITS)):  # it divides numbers
+        return VariantVal(variant["value"], variant["metadata"]).toJson()
 
 
 def _values(column: pa.Array, kind: str) -> list[WireValue | None]:

@@ -5,7 +5,7 @@ The parameters of `mirror` declare the command's options.
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Final, NamedTuple
@@ -28,7 +28,17 @@ from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.declared import Opt
 from watcher.errors import StreamGoneError, UsageError, blame
-from watcher.mirror.columns import RESCUED, MirrorColumns, given_columns, item_of, redacted_types
+from watcher.mirror.columns import (
+    VARIANT,
+    Baseline,
+    Columns,
+    History,
+    ItemForm,
+    MirrorColumns,
+    given_columns,
+    item_of,
+    redacted_types,
+)
 from watcher.mirror.table import MirrorState, MirrorTable
 from watcher.mirror.versions import (
     EveryVersion,
@@ -45,6 +55,8 @@ from watcher.shutdown import Shutdown
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token, TokenSegment, TokenSnapshot
 from watcher.streams.losses import Losses
+from watcher.time_machine.as_of import exported_items
+from watcher.time_machine.exports import Export, joined_exports
 from watcher.times import parse_seconds
 
 logger = logging.getLogger("watcher")
@@ -77,6 +89,8 @@ class MirrorJob:
         history: bool = False,
         once: bool = False,
         given: pa.Schema | None = None,
+        item_form: str | None = None,
+        exports: Sequence[Export] = (),
         redaction: Redaction | None = None,
         calls: CallPool | None = None,
         clock: Clock = CLOCK,
@@ -93,7 +107,9 @@ class MirrorJob:
         self._redaction = redaction
         self._fingerprint = "" if redaction is None else redaction.fingerprint
         types = redacted_types(description.types, redaction)
-        self._columns = MirrorColumns(types, given or pa.schema([]), self._rows.own)
+        self._columns = MirrorColumns(types, given or pa.schema([]), self._rows.own, item_form)
+        self._exports = exports
+        self._exported: Iterator[bytes] | None = None
         self._mirror = mirror
         self._calls = calls or CallPool()
         self._clock = clock
@@ -135,6 +151,10 @@ class MirrorJob:
         self._mirror.grow(self._columns.schema)
         token = checkpoint_format.from_json(state.token)
         self._copied = token.snapshot or TokenSnapshot()
+        if self._exports and not self._copied.done:
+            self._copied = None
+            self._stream = self._begun()
+            return
         self._stream = self._reader(token)
         if token.saved_at is not None:  # also short runs without a change store a position
             passed = self._stream.listing.time - token.saved_at
@@ -147,6 +167,8 @@ class MirrorJob:
         if state.history != self._history:
             made = "with" if state.history else "without"
             raise UsageError(f"{to} was created {made} --history: give another folder")
+        if state.item_form != self._columns.item_form:
+            raise UsageError(f"{to} was created with another --item: give another folder")
         if state.redaction != self._fingerprint:
             raise UsageError(f"{to} was created with other rules or another key", "redact")
 
@@ -155,7 +177,8 @@ class MirrorJob:
         listing = self._service.list_shards(self._arn)
         refuse_view(listing.view_type, history=self._history)
         # Fixed before the first item is read: a change from here on is in the stream.
-        return self._reader(AtTime((listing.time - CLOCKS_APART).replace(microsecond=0)))
+        time = self._exports[-1].time if self._exports else listing.time
+        return self._reader(AtTime((time - CLOCKS_APART).replace(microsecond=0)))
 
     def _reader(self, start: Position | Token) -> MergedShards:
         return MergedShards(
@@ -175,8 +198,10 @@ class MirrorJob:
 
     def _copy(self, stopped: Callable[[], bool]) -> None:
         """Copies the items that are left; each commit stores how far it is."""
-        if self._copied is None or (self._hides_keys and not self._copied.done):
+        if self._copied is None or (self._copied.segments is None and not self._copied.done):
             self._copied = TokenSnapshot()
+            if self._exports:
+                self._exported = exported_items(self._exports, self._columns.keys)
             schema = pa.schema([*self._columns.schema, *self._rows.own])
             self._mirror.create(schema, self._state())
         while not (stopped() or self._copied.done):
@@ -190,7 +215,12 @@ class MirrorJob:
                 self._mirror.compact()
 
     def _next_items(self, copied: TokenSnapshot) -> tuple[list[WireItem], TokenSnapshot]:
-        """Returns the items of a commit, by pages of all segments, and the progress behind them."""
+        """Returns the items of a commit, by pages of all segments, and the progress behind them.
+
+        With exports there is none: such a copy begins again.
+        """
+        if self._exported is not None:
+            return self._next_exported(self._exported, copied.items)
         segments = copied.split(ReadPace(None).segments(self._size))
         found: list[WireItem] = []
         size = 0
@@ -217,7 +247,19 @@ class MirrorJob:
                 found += map(self._item, images)
         return found, TokenSnapshot.of(segments, copied.items + len(found))
 
-    def _item(self, image: msgspec.Raw) -> WireItem:
+    def _next_exported(
+        self, images: Iterator[bytes], before: int
+    ) -> tuple[list[WireItem], TokenSnapshot]:
+        found: list[WireItem] = []
+        size = 0
+        for image in images:
+            found.append(self._item(image))
+            size += len(image)
+            if self._is_full(found, size):
+                return found, TokenSnapshot(before + len(found))
+        return found, TokenSnapshot(before + len(found), done=True)
+
+    def _item(self, image: bytes | msgspec.Raw) -> WireItem:
         return item_of(image if self._redaction is None else self._redaction.item(image))
 
     def _is_full(self, gathered: Sequence[object], size: int) -> bool:
@@ -266,7 +308,7 @@ class MirrorJob:
     def _made(self, make: Callable[[], pa.Table]) -> pa.Table:
         """Returns rows; by then there are columns for all their attributes."""
         made = make()
-        if new := self._columns.lacking(made[RESCUED]):
+        if new := self._columns.lacking(made):
             self._columns.grow(new)
             self._mirror.grow(self._columns.schema)
             made = make()
@@ -283,6 +325,7 @@ class MirrorJob:
         return MirrorState(
             stream=self._arn,
             history=self._history,
+            item_form=self._columns.item_form,
             redaction=self._fingerprint,
             token=checkpoint_format.all_to_dict([token]),
             copied_at=(was_copied_at or self._clock.now()) if is_copied else None,
@@ -306,16 +349,10 @@ def mirror(
     stream: str,
     *,
     to: Annotated[str, Opt("the Delta table's folder, or s3://BUCKET/FOLDER", "PATH")],
-    history: Annotated[
-        bool, Opt("keep a row for every version of an item, with the time it was valid")
-    ] = False,
-    columns: Annotated[
-        str | None,
-        Opt(
-            "types of columns: 'total decimal(12,2), placed timestamp'; values set the others",
-            "COLUMNS",
-        ),
-    ] = None,
+    history: History = False,
+    columns: Columns = None,
+    item: ItemForm = None,
+    baseline: Baseline = None,
     once: Annotated[
         bool,
         Opt(
@@ -336,6 +373,8 @@ def mirror(
     """
     rules = redaction(redact)
     given = given_columns(columns) if columns else None
+    if item == VARIANT:
+        raise UsageError("delta-rs writes none: use json, or --engine spark", "item", item)
     with blame("every"):
         seconds = parse_seconds(every)
     service, arn = connect(stream, connection)
@@ -352,6 +391,8 @@ def mirror(
         history=history,
         once=once,
         given=given,
+        item_form=item,
+        exports=joined_exports(baseline, connection, description) if baseline else (),
         redaction=rules,
     )
     stop, shutdown = threading.Event(), Shutdown()

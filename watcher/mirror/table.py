@@ -55,6 +55,7 @@ class MirrorState(msgspec.Struct, frozen=True, kw_only=True):
 
     stream: str
     history: bool
+    item_form: str | None = None
     redaction: str
     """The fingerprint of its redaction; empty without one."""
     token: dict[str, Any]

@@ -18,12 +18,12 @@ import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import collect_set, count, expr, lit
+from pyspark.sql.functions import collect_set, count, expr, lit, parse_json
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from watcher.errors import UsageError
-from watcher.mirror.columns import RESCUED, MirrorColumns, item_of
+from watcher.mirror.columns import ITEM, RESCUED, SQL_TYPE, VARIANT, MirrorColumns, item_of
 from watcher.mirror.versions import FROM, NUMBER, TO, Rows, same_key
 from watcher.spark import compat
 from watcher.spark.error_mapping import error_text
@@ -116,9 +116,12 @@ class LakeTable:
     def create(self, columns: pa.Schema, parts: str | None, state: Mapping[str, str]) -> None:
         """Creates it, without rows; `parts` is what it is partitioned by."""
         partitioned = f" PARTITIONED BY ({parts})" if parts else ""
+        properties = _named(state)
+        if self._kind == "iceberg" and any(SQL_TYPE in (each.metadata or {}) for each in columns):
+            properties["format-version"] = "3"  # the first with VARIANT
         self._spark.sql(
             f"CREATE TABLE {self.name} ({_ddl(columns)}) USING {self._kind}{partitioned} "
-            f"TBLPROPERTIES ({_texts(_named(state))})"
+            f"TBLPROPERTIES ({_texts(properties)})"
         )
 
     def set_state(self, state: Mapping[str, str]) -> None:
@@ -156,12 +159,12 @@ class LakeTable:
                 columns.grow(msgspec.json.decode(text))
             self.grow(columns.schema)
             schema = _schema(columns, own)
-            yield (
-                rows.mapInArrow(partial(_grown, columns, schema.names), schema)
-                if news
-                else (rows.drop(NEW)),
-                total,
-            )
+            made = rows.drop(NEW)
+            if news:
+                made = rows.mapInArrow(partial(_grown, columns, schema.names), schema)
+            if columns.item_form == VARIANT:
+                made = made.withColumn(ITEM, parse_json(ITEM))
+            yield made, total
         finally:
             rows.unpersist()
 
@@ -188,7 +191,7 @@ class LakeTable:
 
         Rows that differ are updated; `is_renumbered` updates all, for another stream's numbers.
         """
-        differs = "TRUE" if is_renumbered else f"NOT ({_equal(columns.schema.names)})"
+        differs = "TRUE" if is_renumbered else f"NOT ({_equal(columns)})"
         lines = [
             f"ON {same_key(columns.keys)}",
             f"WHEN MATCHED AND {differs} THEN UPDATE SET {_assigned(items.columns)}",
@@ -205,7 +208,7 @@ class LakeTable:
         there = self._spark.table(self.name).where(f"`{TO}` IS NULL").alias("target")
         joined = items.withColumn(FROM, expr(time)).alias("source")
         joined = joined.join(there, expr(keys), "left")
-        is_new = f"target.`{NUMBER}` IS NULL OR NOT ({_equal(columns.schema.names)})"
+        is_new = f"target.`{NUMBER}` IS NULL OR NOT ({_equal(columns)})"
         joined = joined.selectExpr("source.*", f"{is_new} AS `{_DIFFERS}`")
         ends = joined.selectExpr("*", f"false AS `{_OPENS}`")
         opens = joined.where(f"`{_DIFFERS}`").selectExpr("*", f"true AS `{_OPENS}`")
@@ -250,7 +253,7 @@ def _made(
 ) -> Iterator[pa.RecordBatch]:
     """Yields made rows, on an executor; the first of a table names what has no column."""
     for table in make(columns, batches):
-        new = columns.lacking(table[RESCUED])
+        new = columns.lacking(table)
         text = msgspec.json.encode(new, order="sorted").decode() if new else None
         news = pa.array([text, *[None] * (len(table) - 1)], pa.string())
         yield from table.append_column(NEW, news).select(names).combine_chunks().to_batches()
@@ -281,9 +284,10 @@ def _ddl(columns: pa.Schema) -> str:
     types = from_arrow_schema(columns.remove_metadata())
     found = []
     for each, kind in zip(columns, types.fields, strict=True):
-        comment = (each.metadata or {}).get(b"comment", b"").decode()
-        of_it = f" COMMENT {_text(comment)}" if comment else ""
-        found.append(f"`{each.name}` {kind.dataType.simpleString()}{of_it}")
+        about = {name: text.decode() for name, text in (each.metadata or {}).items()}
+        of_it = f" COMMENT {_text(about[b'comment'])}" if b"comment" in about else ""
+        sql = about.get(SQL_TYPE, kind.dataType.simpleString())
+        found.append(f"`{each.name}` {sql}{of_it}")
     return ", ".join(found)
 
 
@@ -295,8 +299,11 @@ def _texts(properties: Mapping[str, str]) -> str:
     return ", ".join(f"{_text(name)} = {_text(text)}" for name, text in properties.items())
 
 
-def _equal(names: Sequence[str]) -> str:
-    return " AND ".join(f"target.`{name}` <=> source.`{name}`" for name in names)
+def _equal(columns: MirrorColumns) -> str:
+    sides = [(f"target.`{name}`", f"source.`{name}`") for name in columns.schema.names]
+    if columns.item_form == VARIANT:  # such have no equality, but their text has
+        sides[-1] = (f"to_json(target.`{ITEM}`)", f"to_json(source.`{ITEM}`)")
+    return " AND ".join(f"{one} <=> {other}" for one, other in sides)
 
 
 def _assigned(names: Sequence[str]) -> str:

@@ -6,19 +6,19 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, reduce
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import lit, max_by
 
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.model import CLOCKS_APART
 from watcher.aws.retry import first_listing
-from watcher.aws.tables import Description
 from watcher.errors import StreamError, UsageError
 from watcher.mirror.columns import MirrorColumns, given_columns, item_of, redacted_types
 from watcher.mirror.versions import (
@@ -35,7 +35,7 @@ from watcher.spark.error_mapping import translating_errors
 from watcher.spark.lake_table import LakeTable
 from watcher.spark.source import register
 from watcher.streams.lineage import RETENTION
-from watcher.time_machine.exports import Export, full_export
+from watcher.time_machine.exports import Export, joined_exports
 from watcher.time_machine.table import open_table
 
 logger = logging.getLogger("watcher")
@@ -96,9 +96,10 @@ def merge_into(  # noqa: PLR0913 (as the command's options)
     format: str = "delta",  # noqa: A002
     history: bool = False,
     columns: str | None = None,
+    item: str | None = None,
     partition_by: str | None = None,
     properties: Mapping[str, str] | None = None,
-    baseline: str | None = None,
+    baseline: Sequence[str] | None = None,
     recopy: bool = False,
     checkpoint: str | None = None,
     redact: Sequence[str] | None = None,
@@ -118,12 +119,13 @@ def merge_into(  # noqa: PLR0913 (as the command's options)
     types = redacted_types(described.types, rules)
     rows: Rows = EveryVersion() if history else LastVersion()
     given = given_columns(columns) if columns else pa.schema([])
-    wanted = MirrorColumns(types, given, rows.own)
+    wanted = MirrorColumns(types, given, rows.own, item)
     table = LakeTable(spark, target, format)
     state = {
         "table": described.identity,
         "stream": arn,
         "history": str(history).lower(),
+        "item": item or "",
         "redaction": "" if rules is None else rules.fingerprint,
     }
     named = {
@@ -139,12 +141,13 @@ def merge_into(  # noqa: PLR0913 (as the command's options)
     table.set(properties or {})
     start = found.get("from", "")
     if recopy or found.get("copy") != _DONE:
-        export = None if baseline is None else _export(baseline, connection, described)
-        begins = (listing.time if export is None else export.time) - CLOCKS_APART
-        reader = spark.read.format("dynamodb_streams").options(**source, items="true")
-        if baseline is not None:
-            reader = spark.read.format("dynamodb_export").options(**shared, path=baseline)
-        items = reader.load().select("new_image")
+        exports = joined_exports(baseline, connection, described) if baseline else []
+        begins = (exports[-1].time if exports else listing.time) - CLOCKS_APART
+        if exports:
+            items = _exported(spark, exports, {**shared, "keys": ",".join(described.types)})
+        else:
+            reader = spark.read.format("dynamodb_streams").options(**source, items="true")
+            items = reader.load().select("new_image")
         _copy(items, table, rows, wanted, found=found, state=state, begins=begins)
         start = begins.isoformat()
     place = checkpoint or f"{table.location().rstrip('/')}/_checkpoint"
@@ -185,7 +188,7 @@ def _refuse_other(
     """Raises UsageError for a table of something else, or one that has to be copied again."""
     if not found:
         raise UsageError(f"{table.name} is not of mirror --engine spark: give another", "to")
-    for name in ("table", "history", "redaction"):
+    for name in ("table", "history", "item", "redaction"):
         if found[name] != state[name]:
             was, text = found[name] or "none", state[name] or "none"
             raise UsageError(f"{table.name} has the {name} {was}, not {text}: give another", "to")
@@ -196,14 +199,19 @@ def _refuse_other(
         )
 
 
-def _export(baseline: str, connection: AwsConfig, table: Description) -> Export:
-    """Returns a full export. Raises UsageError for one that the stream can't go on from."""
-    export = full_export(baseline, connection, "baseline")
-    export.check_table(table, "baseline")
-    if datetime.now(UTC) - export.time > RETENTION:
-        text = "it is older than the stream's 24 hours: give a newer one"
-        raise UsageError(text, "baseline", baseline)
-    return export
+def _exported(
+    spark: SparkSession, exports: Sequence[Export], options: Mapping[str, str]
+) -> DataFrame:
+    """Returns the items at the end of the last export; see `exported_items` for those of a disk."""
+    reader = spark.read.format("dynamodb_export").options(**options)
+    frames = [
+        reader.load(each.location).select("keys", "new_image", lit(at).alias("at"))
+        for at, each in enumerate(exports)
+    ]
+    items = reduce(DataFrame.union, frames)
+    if len(frames) > 1:
+        items = items.groupBy("keys").agg(max_by("new_image", "at").alias("new_image"))
+    return items.select("new_image").where("new_image IS NOT NULL")
 
 
 def _copy(

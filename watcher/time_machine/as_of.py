@@ -8,7 +8,7 @@ then, before or during the scan, is taken from the changes, which are read past 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import Final
@@ -23,7 +23,7 @@ from watcher.records.record import NativeItem, Record, image_of, native_item, wi
 from watcher.records.redaction import Redaction, redaction
 from watcher.records.wire import FilterPattern, KeyValues
 from watcher.streams.start_times import Moment
-from watcher.time_machine.exports import Export, full_export
+from watcher.time_machine.exports import Export, ExportLine, full_export
 from watcher.time_machine.item_keys import Identity, ItemKey, identity, identity_in, removes_nothing
 from watcher.time_machine.sorted_lines import SortedLines
 from watcher.time_machine.sources import Matching, Sources, past_time
@@ -96,6 +96,11 @@ class ItemsAsOf:
             )
             self._keep(item, b"1", bytes(image))
 
+    def on_lines(self, lines: Iterable[ExportLine]) -> None:
+        """Takes in the changed items of an incremental export: those of the last one count."""
+        for line in lines:
+            self._keep(identity(line.Keys), b"0", bytes(line.NewImage), is_last=True)
+
     def _keep(self, item: Identity, source: bytes, image: bytes, *, is_last: bool = False) -> None:
         self.key_names = self.key_names or tuple(name for name, _ in item if name)
         self._turn += 1
@@ -103,6 +108,19 @@ class ItemsAsOf:
         # In JSON, tabs and line breaks between tokens mean nothing, and strings hold none.
         image = image.translate(_SPACES)
         self._lines.add(b"%b\t%b%020d\t%b\n" % (_encode(item), source, turn, image))
+
+
+def exported_items(exports: Sequence[Export], key_names: Iterable[str]) -> Iterator[bytes]:
+    """Yields a table's items at the end of the last one of these exports, the first a full one."""
+    full, *later = exports
+    images = (line.Item for line in full.lines())
+    if not later:
+        return map(bytes, images)
+    found = ItemsAsOf(later[-1].time, key_names)
+    found.on_items(images)
+    for each in later:
+        found.on_lines(each.lines())
+    return found.images()
 
 
 def image_before(record: Record) -> bytes:

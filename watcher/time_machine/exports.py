@@ -8,9 +8,9 @@ from __future__ import annotations
 import gzip
 import posixpath
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import IO, Annotated, Any, Final
 
 import msgspec
@@ -21,6 +21,7 @@ from watcher.aws.s3 import SCHEME, ObjectsClient
 from watcher.aws.tables import Description
 from watcher.errors import UsageError
 from watcher.records.wire import image_if_any
+from watcher.streams.lineage import RETENTION
 
 _SUMMARY: Final = "manifest-summary.json"
 _FILES: Final = "manifest-files.json"
@@ -171,3 +172,34 @@ def full_export(location: str, connection: AwsConfig, option: str) -> Export:
     if export.since is not None:
         raise UsageError("it is incremental: give a full one", option, location)
     return export
+
+
+def joined_exports(
+    locations: Sequence[str], connection: AwsConfig, table: Description
+) -> list[Export]:
+    """Opens a full export and the incremental ones behind it, in the order of their times.
+
+    Raises UsageError where one is of another table or missing, and where the table's stream may
+    not go on from the last one.
+    """
+    found = [Export(each, connection) for each in locations]
+    for each in found:
+        each.check_table(table, "baseline")
+    found.sort(key=lambda each: (each.since is not None, each.time))
+    full, *later = found
+    if full.since is not None or any(each.since is None for each in later):
+        raise UsageError("give one full export, and incremental ones of later times", "baseline")
+    joined = [full]
+    for each in later:
+        end = joined[-1].time
+        if each.since is not None and each.since > end:
+            text = f"the changes from {end} to {each.since} are in no export: give that one, too"
+            raise UsageError(text, "baseline", each.location)
+        if each.time > end:
+            joined.append(each)
+    if datetime.now(UTC) - joined[-1].time > RETENTION:
+        text = (
+            "its end is before the stream's 24 hours: give an incremental export of the time since"
+        )
+        raise UsageError(text, "baseline", joined[-1].location)
+    return joined

@@ -54,6 +54,7 @@ def test_a_table_is_mirrored_and_read_by_others(
     ("options", "text"),
     [
         (["--every", "soon"], "--every 'soon': give a duration such as"),
+        (["--item", "variant"], "--item variant: delta-rs writes none"),
         (["--columns", "a b c"], "--columns a b c: give NAME TYPE"),
     ],
 )

@@ -25,17 +25,21 @@ def verified(ledger: Ledger, to: Path) -> Verification:
 
 
 @pytest.mark.parametrize(
-    ("history", "columns"),
-    [(False, ""), (True, "a decimal(12,2), b string, c timestamp, d float")],
+    ("history", "columns", "form"),
+    [
+        (False, "", None),
+        (True, "a decimal(12,2), b string, c timestamp, d float", None),
+        (True, "d float", "json"),
+    ],
 )
 def test_no_difference_is_made_up(
-    tmp_path: Path, history: bool, columns: str, ledger: Ledger
+    tmp_path: Path, history: bool, columns: str, form: str | None, ledger: Ledger
 ) -> None:
     given = given_columns(columns) if columns else None
     to = tmp_path / "orders"
     ledger.write(200)
     disturbed = DisturbedTables(ledger, lambda: ledger.write(15))
-    run(job(ledger, to, disturbed, history=history, given=given))
+    run(job(ledger, to, disturbed, history=history, given=given, item_form=form))
     for _ in range(2):
         assert verified(ledger, to).found == []
         ledger.write(60)
@@ -43,7 +47,7 @@ def test_no_difference_is_made_up(
         found = verified(ledger, to)
         assert found.found == []
         assert found.items > 10
-        run(job(ledger, to, history=history, given=given))
+        run(job(ledger, to, history=history, given=given, item_form=form))
 
 
 def test_a_mirror_that_is_still_catching_up_is_not_wrong(tmp_path: Path, ledger: Ledger) -> None:

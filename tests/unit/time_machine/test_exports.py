@@ -3,7 +3,9 @@
 import gzip
 import json
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
+from time import time as now
 
 import boto3
 import pytest
@@ -14,11 +16,12 @@ from tests.support.exports import Item
 from tests.support.moto_server import moto_server
 from tests.unit.time_machine.test_archives import archive
 from watcher.aws.config import AwsConfig
+from watcher.aws.tables import Description
 from watcher.cli import main
 from watcher.errors import StreamError, UsageError
 from watcher.records.record import native_item
 from watcher.time_machine.as_of import ItemsAsOf, items_as_of
-from watcher.time_machine.exports import Export, full_export
+from watcher.time_machine.exports import Export, full_export, joined_exports
 from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.sources import Sources
 
@@ -167,6 +170,32 @@ def test_an_incremental_export_is_no_baseline(tmp_path: Path) -> None:
     place = exports.incremental(tmp_path, {}, {}, 1e9 + 10, 1e9 + 20)
     with pytest.raises(UsageError, match="it is incremental: give a full one"):
         full_export(str(place), HERE, "baseline")
+
+
+def test_exports_are_joined_where_their_periods_are(tmp_path: Path) -> None:
+    day, end = 86_400.0, now() - 60
+    times = [end - 3 * day, end - 2 * day, end - day, end]
+    full = str(exports.full(tmp_path, [], times[0]))
+    first, second, third = (
+        str(exports.incremental(tmp_path, {}, {}, *span)) for span in pairwise(times)
+    )
+    other = str(exports.full(tmp_path / "other", [], end, tableArn=exports.ARN + "2"))
+
+    def joined(*places: str) -> list[str]:
+        made = moment(times[0] - day)
+        keys = [{"AttributeName": "pk", "KeyType": "HASH"}]
+        table = Description(keys, [], 0, made, exports.ARN)
+        return [each.location for each in joined_exports(places, HERE, table)]
+
+    assert joined(third, full, second, first) == [full, first, second, third]
+    for places, text in {
+        (full, first, third): "are in no export: give that one, too",
+        (full, first): "its end is before the stream's 24 hours",
+        (first, second, third): "give one full export, and incremental ones",
+        (other,): "it belongs to ",
+    }.items():
+        with pytest.raises(UsageError, match=text):
+            joined(*places)
 
 
 def test_what_can_only_be_guessed_is_refused(

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from watcher.aws.config import AwsConfig
 from watcher.declared import Opt
 from watcher.errors import DataLossError
+from watcher.mirror.columns import Baseline, Columns, History, ItemForm
 from watcher.shutdown import Shutdown
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
@@ -27,12 +28,9 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
     format: Annotated[  # noqa: A002
         str, Opt("delta (default) or iceberg", "FORMAT", choices=("delta", "iceberg"))
     ] = "delta",
-    history: Annotated[
-        bool, Opt("keep a row for every version of an item, with the time it was valid")
-    ] = False,
-    columns: Annotated[
-        str | None, Opt("types of columns: 'total decimal(12,2), placed timestamp'", "COLUMNS")
-    ] = None,
+    history: History = False,
+    columns: Columns = None,
+    item: ItemForm = None,
     partition_by: Annotated[
         str | None,
         Opt("the partitions of a new table: 'bucket(16, PK), days(_at)'", "COLUMNS"),
@@ -40,9 +38,7 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
     property: Annotated[  # noqa: A002
         list[str] | None, Opt("set a property of the table; can be repeated", "KEY=VALUE")
     ] = None,
-    baseline: Annotated[
-        str | None, Opt("copy from a full export of the table, instead of a scan", "EXPORT")
-    ] = None,
+    baseline: Baseline = None,
     recopy: Annotated[
         bool, Opt("compare all rows with the table first, as after a loss of changes")
     ] = False,
@@ -73,6 +69,7 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
         format=format,
         history=history,
         columns=columns,
+        item=item,
         partition_by=partition_by,
         properties=dict(key_value(each, "property") for each in property or ()),
         baseline=baseline,
