@@ -19,6 +19,7 @@ SILENT_SECONDS = 75.0
 # So many of a shard's reads are throttled before its reader knows what is allowed, and from then on
 # this share.
 _THROTTLED_AT_FIRST = 8
+_STARVED_SECONDS = 20.0
 _THROTTLED_SHARE = 0.05
 
 
@@ -280,6 +281,27 @@ class Judge(Alarms):
             since = max(run.began, progress, written)
             if now - since > SILENT_SECONDS and run.warned < since and not run.rests:
                 self.complain("silent", f"{shard.id} waits for {now - since:.0f} s without a word")
+
+    def check_starved(self, calm_since: float) -> None:
+        """No shard waits for all that another one has: slow handlers take them in turn."""
+        scenario, run, now = self._scenario, self.runs[-1], self._now()
+        patience = _STARVED_SECONDS + 3 * scenario.slow_listings
+        patience += 2 * scenario.slow * len(self.shards())
+        # Those that share a process wait for each page that it has sent.
+        is_due = scenario.follow and scenario.processes > 3 and not run.rests
+        missing = self.missing() if is_due else []
+        left = {shard.id for shard, _ in missing}
+        for shard, index in missing:
+            line = [shard.id]
+            while (at := self.shard(line[-1])) and at.parent:
+                line.append(at.parent)
+            if left.intersection(line[1:]):
+                continue
+            its_own = [self._last_progress.get(each, 0.0) for each in line]
+            written = now - (self._world.now() - shard.times[index])
+            since = max(run.began, calm_since, written, *its_own)
+            if max(self._last_progress.values(), default=0.0) > since + patience:
+                self.complain("starved", f"{shard.id} waits for {now - since:.0f} s for others")
 
     def check_all_delivered(self, check: str = "lost") -> None:
         """Everything that can still be read has been delivered."""

@@ -251,6 +251,9 @@ class Program(ABC):
             each.check_silence()
         if self._over or not universe.is_calm:
             return
+        if self._scenario.engine == "processes" and not self._hangs:
+            for each in self._judges:
+                each.check_starved(universe.calm_since)
         since = now - universe.calm_since
         missing = [shard for each in self._judges for shard in each.missing()]
         if self._to_read is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,7 +104,9 @@ class _ReadingQueue(MessageQueue):
 
         return PlayedProcess(0, begin)
 
-    def receive(self, timeout: float) -> tuple[ShardKey, Message] | tuple[str, None] | None:
+    def receive(
+        self, timeout: float, held: Set[str] = frozenset()
+    ) -> tuple[ShardKey, Message] | tuple[str, None] | None:
         until = self._clock.monotonic() + timeout
         while True:
             if self._said:

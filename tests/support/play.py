@@ -7,7 +7,8 @@ script the watch is stopped; it ends by itself where it should.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from typing import Any
 
@@ -169,12 +170,17 @@ class PlayedQueue(MessageQueue):
     def has_unread(self, name: str) -> bool:
         return any(self.workers[shard_key] == name for shard_key in self.full)
 
-    def receive(self, timeout: float) -> tuple[ShardKey, Message] | tuple[str, None] | None:
+    def receive(
+        self, timeout: float, held: Set[str] = frozenset()
+    ) -> tuple[ShardKey, Message] | tuple[str, None] | None:
         if self._clock.monotonic() >= self._until:
             step = next(self.script, self.at_end)
             if isinstance(step, tuple):
                 name, message = step
                 shard_key = name if isinstance(name, ShardKey) else self.shard_keys[name]
+                if self.workers[shard_key] in held:
+                    self.script = itertools.chain((step,), self.script)
+                    return None
                 if isinstance(message, Page):
                     self.count(shard_key, message.read)
                 return (self.workers[shard_key], None) if message is None else (shard_key, message)

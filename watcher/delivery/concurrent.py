@@ -8,7 +8,7 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence, Set
 from functools import partial
 
 from watcher.aws.arns import table_of
@@ -137,9 +137,11 @@ class ConcurrentDelivery(Delivery):
         self._reserved_until = -math.inf
 
     @property
-    def has_room(self) -> bool:
-        """See `Delivery`."""
-        return self._bytes < self._most_bytes
+    def full(self) -> Set[ShardKey]:
+        """See `Delivery`: no shard, or once all have too much, each that has something."""
+        if self._bytes < self._most_bytes:
+            return frozenset()
+        return {queue.shard_key for queue in self._queues.values() if queue.jobs}
 
     def is_delivering(self, shard_key: ShardKey) -> bool:
         """See `Delivery`."""
@@ -195,7 +197,7 @@ class ConcurrentDelivery(Delivery):
             raise self._error
         ends = [*self._ends, *self._ends_behind_records()]
         self._ends.clear()
-        if not (ends or self.has_room):
+        if not ends and self.full:
             self._clock.sleep(_LOOK_SECONDS)
         return ends
 

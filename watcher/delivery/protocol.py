@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from watcher.aws.model import ShardKey
@@ -30,8 +30,8 @@ class HandlerStep(NamedTuple):
 class Delivery(ABC):
     """Hands each shard's records to the handlers in order, and moves its position behind them.
 
-    The loop submits what the workers have read, as long as there is room. All methods
-    belong to the loop's thread.
+    The loop submits what the workers have read, but nothing more of a shard that is `full`, so
+    that a slow handler delays no other shard's end. All methods belong to the loop's thread.
     """
 
     def __init__(
@@ -49,8 +49,11 @@ class Delivery(ABC):
 
     @property
     @abstractmethod
-    def has_room(self) -> bool:
-        """True while the loop may submit more: the waiting records are bounded."""
+    def full(self) -> Set[ShardKey]:
+        """The shards that take no more for now: the waiting records are bounded.
+
+        Where there are none, the loop may wait for messages; else delivery has work.
+        """
 
     @property
     def is_complete(self) -> bool:

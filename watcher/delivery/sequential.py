@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence, Set
+from typing import NamedTuple
 
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
@@ -24,8 +26,19 @@ _QUICK_SECONDS = 0.02
 """A call that took less is followed by one with twice as many records; a slower one, a quarter."""
 
 
+class _Waiting(NamedTuple):
+    """A page of a shard that is being delivered, or waits for its next turn."""
+
+    progress: ShardProgress
+    page: Page
+    steps: Iterator[None]
+    """Delivers the page; yields at the end of each turn."""
+    then_drain: bool
+    """True for a table's items: all of them come before the next change."""
+
+
 class SequentialDelivery(Delivery):
-    """Delivers one page at a time; see `Delivery`."""
+    """Delivers one page of a shard at a time, those of several shards in turn; see `Delivery`."""
 
     def __init__(
         self,
@@ -38,13 +51,10 @@ class SequentialDelivery(Delivery):
         super().__init__(dispatcher=dispatcher, progress=progress, heartbeat=heartbeat, clock=clock)
         self._shutdown = dispatcher.shutdown
         self._together = _FIRST_TOGETHER
+        self._waiting: deque[_Waiting] = deque()
+        """The pages that are not delivered yet, at most one of each shard; the next one first."""
         self._current: ShardProgress | None = None
-        """The shard of the current page, or of the last one."""
-        self._page: Page | None = None
-        """The current page."""
-        self._then_drain = False
-        self._steps: Iterator[None] = iter(())
-        """Delivers the current page; yields at the end of each turn."""
+        """The shard whose turn it is, or was last."""
         self._turn_ends = 0.0
         self._ends: list[EndOfReading] = []
         # Of records delivered one by one that are not noted yet: the kind of each, and the number
@@ -53,19 +63,20 @@ class SequentialDelivery(Delivery):
         self._filtered = 0
 
     @property
-    def has_room(self) -> bool:
-        """See `Delivery`: there is room for one page."""
-        return self._page is None
+    def full(self) -> Set[ShardKey]:
+        """See `Delivery`: each shard has room for one page."""
+        return {waiting.progress.shard_key for waiting in self._waiting}
 
     def submit(
         self, shard_key: ShardKey, shard: TrackedShard, page: Page, *, then_drain: bool = False
     ) -> None:
         """See `Delivery`."""
-        self._page, self._then_drain = page, then_drain
-        self._current = current = ShardProgress(shard_key, shard)
-        records = self._progress.open(current, page)
-        deliver = self._in_parts if self._dispatcher.takes_pages else self._one_by_one
-        self._steps = deliver(records, self._progress.wire_filter(shard_key))
+        progress = ShardProgress(shard_key, shard)
+        waiting = _Waiting(progress, page, self._steps(progress, page), then_drain)
+        if then_drain:
+            self._waiting.appendleft(waiting)
+        else:
+            self._waiting.append(waiting)
 
     def submit_end(self, shard_key: ShardKey, message: ReaderEnded | None) -> None:
         """See `Delivery`."""
@@ -77,61 +88,70 @@ class SequentialDelivery(Delivery):
             self._dispatcher.tick()
             self._progress.log_if_none_matches()
             self._take_turn()
-        if self._page is not None or not self._ends:
+        if not self._ends:
             return ()
-        ends, self._ends = self._ends, []
+        full = self.full
+        ends = [end for end in self._ends if end[0] not in full]
+        self._ends = [end for end in self._ends if end[0] in full]
         return ends
 
     def is_delivering(self, shard_key: ShardKey) -> bool:
         """See `Delivery`."""
-        return self._shard_key == shard_key
+        return shard_key in self.full
 
     def has_changes_beside(self, items: ShardKey | None) -> bool:
         """See `Delivery`."""
-        return self._shard_key not in (None, items)
-
-    @property
-    def _shard_key(self) -> ShardKey | None:
-        """The shard of the current page."""
-        return None if self._page is None or self._current is None else self._current.shard_key
+        return bool(self.full - {items})
 
     def reserve(self, items: ShardKey) -> bool:
-        """See `Delivery`."""
-        return self._page is None
+        """See `Delivery`: between two turns no handler is at work."""
+        return True
 
     def drain(self) -> None:
         """See `Delivery`."""
         self._take_turn()
         self._dispatcher.drain()
 
-    # The current page
+    # A turn
 
     def _take_turn(self) -> None:
-        """Delivers for one turn.
+        """Delivers records of the next page for one turn.
 
         After a shutdown request, the rest of the page stays undelivered.
         """
-        current, page = self._current, self._page
-        if current is None or page is None:
+        if not self._waiting:
             return
+        progress, page, steps, then_drain = self._waiting[0]
+        self._current = progress
         self._turn_ends = self._clock.monotonic() + _TURN_SECONDS
         is_over = True
         try:
             self._shutdown.interruptible = True
-            is_over = next(self._steps, self) is self
-            if is_over and (not self._shutdown.requested or not current.is_under_way):
-                self._dispatcher.page_end(current.shard_key)
+            is_over = next(steps, self) is self
+            if is_over and (not self._shutdown.requested or not progress.is_under_way):
+                self._dispatcher.page_end(progress.shard_key)
                 if page.read and not self._progress.is_full:
-                    current.end_page()
-            if is_over and self._then_drain:
-                self._dispatcher.drain(current.shard_key)
+                    progress.end_page()
+            if is_over and then_drain:
+                self._dispatcher.drain(progress.shard_key)
         finally:
             self._shutdown.interruptible = False
             try:
                 self.move_positions()
             finally:
                 if is_over:
-                    self._page = None
+                    self._waiting.popleft()
+                elif not then_drain:
+                    self._waiting.rotate(-1)
+
+    def _steps(self, progress: ShardProgress, page: Page) -> Iterator[None]:
+        """Delivers a page; yields at the end of each turn."""
+        records = self._progress.open(progress, page)
+        wire_filter = self._progress.wire_filter(progress.shard_key)
+        if self._dispatcher.takes_pages:
+            yield from self._in_parts(page, records, wire_filter)
+        else:
+            yield from self._one_by_one(records, wire_filter)
 
     def _one_by_one(self, records: RecordPage, wire_filter: WireFilter | None) -> Iterator[None]:
         """Delivers each record separately; yields at the end of each turn.
@@ -163,7 +183,9 @@ class SequentialDelivery(Delivery):
             self._kinds.clear()
             self._filtered = 0
 
-    def _in_parts(self, records: RecordPage, wire_filter: WireFilter | None) -> Iterator[None]:
+    def _in_parts(
+        self, page: Page, records: RecordPage, wire_filter: WireFilter | None
+    ) -> Iterator[None]:
         """Delivers as many records in one call as fit into a turn.
 
         A slow reader of the handler's output (a pipe) makes the parts small.
@@ -173,7 +195,7 @@ class SequentialDelivery(Delivery):
             part, records = records[: self._together], records[self._together :]
             began = monotonic()
             is_last = self._progress.begun + len(part) > self._progress.limit
-            if is_last or not self._deliver_together(part, wire_filter):
+            if is_last or not self._deliver_together(page, part, wire_filter):
                 yield from self._one_by_one(part, wire_filter)
                 continue
             factor = 2 if monotonic() - began < _QUICK_SECONDS else 0.25
@@ -181,9 +203,11 @@ class SequentialDelivery(Delivery):
             if monotonic() >= self._turn_ends:
                 yield
 
-    def _deliver_together(self, part: RecordPage, wire_filter: WireFilter | None) -> bool:
+    def _deliver_together(
+        self, page: Page, part: RecordPage, wire_filter: WireFilter | None
+    ) -> bool:
         """Delivers records in one call; False where each has to be delivered separately."""
-        current, page, chosen = self._current, self._page, part
+        current, chosen = self._current, part
         if wire_filter is not None:
             try:
                 chosen = part.filtered(wire_filter)
@@ -191,7 +215,7 @@ class SequentialDelivery(Delivery):
                 return False
         if chosen and not self._dispatcher.deliver_page(chosen):
             return False
-        assert current is not None and page is not None
+        assert current is not None
         kinds = page.kinds if len(chosen) == page.count else None
         each = [wire.eventName or "" for wire in chosen.wire_records] if kinds is None else kinds
         self._progress.begun += len(chosen)

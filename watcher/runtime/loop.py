@@ -143,19 +143,31 @@ class Manager:
                 self._start_shard(its_stream, its_stream.shard(shard_key))
 
     def _receive(self) -> None:
-        """Takes a page of a table's items, and one message of a worker, if there is room for it."""
+        """Takes a page of a table's items, and a message of a worker.
+
+        Behind slow handlers it takes all messages that are there, of workers that are not held up:
+        a shard's end, and so its children, wait for no other shard's records.
+        """
+        is_behind = bool(self.delivery.full)
         self._receive_items()
-        if not self.delivery.has_room:
-            return
-        received = self.workers.receive(self.snapshots.wait_seconds(_TICK_SECONDS))
-        self.snapshots.note_changes(received is not None)
+        received = self._take_message()
+        self.snapshots.note_changes(received)
+        while received and is_behind:
+            received = self._take_message()
+
+    def _take_message(self) -> bool:
+        """Handles the next message of a worker; returns False where there is none."""
+        full = self.delivery.full
+        seconds = 0.0 if full else self.snapshots.wait_seconds(_TICK_SECONDS)
+        received = self.workers.receive(seconds, full)
         if received is None:
-            return
+            return False
         shard_key, message = received
         if isinstance(message, ReaderEnded | None):
             self.delivery.submit_end(shard_key, message)
         elif (stream := self.streams.get(shard_key.stream)) is not None:  # else it was removed
             self._on_message(stream, stream.shard(shard_key), message)
+        return True
 
     def _receive_items(self) -> None:
         """Submits a page of items; handlers process all of it before the next change."""

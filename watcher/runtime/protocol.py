@@ -25,6 +25,7 @@ import os
 import select
 import selectors
 import struct
+from collections.abc import Set
 from datetime import datetime
 from multiprocessing.connection import Connection, Pipe
 
@@ -268,6 +269,8 @@ class MessageQueue:
         self._selector = selector or selectors.DefaultSelector()
         self._inlets: dict[str, _Inlet] = {}
         self._ready: list[_Inlet] = []
+        self._held: Set[str] = frozenset()
+        """The workers whose messages wait in their pipes."""
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_writer, False)
         os.set_blocking(self._wake_reader, False)
@@ -289,14 +292,18 @@ class MessageQueue:
         self._selector.register(inlet.fd, selectors.EVENT_READ, inlet)
         return MessageWriter(writing)
 
-    def receive(self, timeout: float) -> tuple[ShardKey, FromWorker] | tuple[str, None] | None:
+    def receive(
+        self, timeout: float, held: Set[str] = frozenset()
+    ) -> tuple[ShardKey, FromWorker] | tuple[str, None] | None:
         """Returns the next message and its shard; or a worker's name and None: it is gone.
 
         None without a complete message: after `timeout` seconds, after `wake()`, or once a part of
-        one was read. The workers take turns.
+        one was read. The workers take turns, but for those that are `held`.
         """
         if self._is_forked_copy:
             os._exit(0)  # a child that a handler forked, and that returned here
+        if held != self._held:
+            self._hold(held)
         if not self._ready:
             self._ready = self._wait(timeout)
         while self._ready:
@@ -309,6 +316,16 @@ class MessageQueue:
                 self._remove(inlet)
                 return inlet.name, None
         return None
+
+    def _hold(self, held: Set[str]) -> None:
+        """Waits for these workers' messages no longer, and for those again that it held before."""
+        for name in held - self._held:
+            self._selector.unregister(self._inlets[name].fd)
+        for name in self._held - held:
+            inlet = self._inlets[name]
+            self._selector.register(inlet.fd, selectors.EVENT_READ, inlet)
+        self._ready = [inlet for inlet in self._ready if inlet.name not in held]
+        self._held = held
 
     def _wait(self, timeout: float) -> list[_Inlet]:
         ready: list[_Inlet] = []

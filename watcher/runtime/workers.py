@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 import msgspec
 
@@ -189,16 +189,20 @@ class Workers:
 
     # Messages from the workers
 
-    def receive(self, timeout: float) -> tuple[ShardKey, Message | None] | None:
+    def receive(
+        self, timeout: float, full: Set[ShardKey] = frozenset()
+    ) -> tuple[ShardKey, Message | None] | None:
         """Returns a shard and a message of its reader, or None instead: the reader has ended.
 
-        Returns None where nothing has come, after `timeout` seconds or `queue.wake()`.
+        The workers of shards that are `full` have to wait. Returns None where nothing has come,
+        after `timeout` seconds or `queue.wake()`.
         """
         if self._clock.monotonic() >= self._credentials_due:
             self._refresh_credentials()
         if self._ended:
             return self._ended.popleft(), None
-        match self.queue.receive(timeout):
+        busy = (worker for shard_key in full if (worker := self._worker_of(shard_key)))
+        match self.queue.receive(timeout, {worker.name for worker in busy}):
             case None:
                 return None
             case (_, CredentialsRefused(access_key)):

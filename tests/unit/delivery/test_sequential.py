@@ -64,7 +64,7 @@ class Page:
         stood = []
         self.delivery.submit(ShardKey(ARN, "a"), self.shard, page(*numbers))
         self.delivery.deliver()
-        while not self.delivery.has_room:
+        while self.delivery.full:
             stood.append(self.shard.position)
             self.delivery.deliver()
         return stood
@@ -136,15 +136,25 @@ def test_a_shards_end_is_given_back_behind_its_records() -> None:
     assert not made.delivery.is_delivering(shard) and not made.delivery.deliver()
 
 
-def test_items_wait_until_the_page_in_hand_is_delivered() -> None:
-    made: Page = Page(lambda record: made.clock.sleep(0.15))
-    shard, items = ShardKey(ARN, "a"), ShardKey(ARN, "items")
-    assert made.delivery.reserve(items) and not made.delivery.has_changes_beside(items)
-    made.delivery.submit(shard, made.shard, page(1, 2, 3))
+def test_shards_take_turns_but_items_come_first_and_in_one_go() -> None:
+    seen = Seen()
+
+    def slow(record: Record) -> None:
+        made.clock.sleep(0.2)
+        seen(record)
+
+    made = Page(slow)
+    a, b, items = (ShardKey(ARN, name) for name in ("a", "b", "items"))
+    made.delivery.submit(a, TrackedShard("a", None, TrimHorizon()), page(1, 2, 3))
+    made.delivery.submit(b, TrackedShard("b", None, TrimHorizon()), page(11, 12))
     made.delivery.deliver()
-    assert not made.delivery.reserve(items) and made.delivery.has_changes_beside(items)
     made.delivery.deliver()
-    assert made.delivery.reserve(items)
+    assert made.delivery.reserve(items) and made.delivery.has_changes_beside(items)
+    made.delivery.submit(items, made.shard, page(21, 22), then_drain=True)
+    assert made.delivery.full == {a, b, items}
+    while made.delivery.full:
+        made.delivery.deliver()
+    assert seen.numbers == [1, 11, 21, 22, 2, 12, 3]
 
 
 # Handlers that take records together

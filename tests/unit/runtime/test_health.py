@@ -110,7 +110,7 @@ def test_a_shard_whose_worker_is_stuck_is_named_and_one_that_is_refused_is_no_re
 
 def test_an_endpoint_that_is_away_is_not_ready_though_handlers_are_slow() -> None:
     """Reads go on beside them, and so does the time for which none was answered."""
-    play = Probed(lambda record: play.clock.sleep(15.0), "a", "b")
+    play = Probed(lambda record: play.clock.sleep(16.0), "a", "b")
     failing = [TransientError("no way there")] * 100_000
 
     def is_away() -> None:

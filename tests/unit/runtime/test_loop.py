@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import hypothesis.strategies as st
@@ -59,6 +60,22 @@ def test_a_command_to_a_worker_holds_no_secret(
     play = played(service, seen).run(0.2)
     (command,) = play.processes[0].commands
     assert b"keep-this-to-yourself" not in msgspec.json.encode(command)
+
+
+def test_a_shards_end_and_its_child_wait_for_no_other_shards_slow_handler(
+    service: PlayedService,
+) -> None:
+    service.add("b")
+    begun: list[list[str]] = []
+
+    def slow(record: Record) -> None:
+        service.clock.sleep(15.0)
+        begun.append(play.names)
+
+    play = played(service, slow)
+    split = partial(service.add, "c", parent="a")
+    play.run(("b", page(*range(1, 9))), split, ("a", ReaderEnded(True)), ("a", None), 200.0)
+    assert "c" not in begun[0] and "c" in begun[4] and len(begun) == 8
 
 
 def test_a_checkpoint_never_holds_what_was_not_flushed(

@@ -64,6 +64,15 @@ def test_messages_come_out_in_order_and_whole(queue: MessageQueue) -> None:
     assert queue.receive(0) is None
 
 
+def test_a_worker_that_is_held_waits_and_the_others_go_on(queue: MessageQueue) -> None:
+    writers = {name: queue.writer(name) for name in "ab"}
+    for _ in range(2):
+        for name, writer in writers.items():
+            writer.send(shard_key(name), page(1))
+    assert [queue.receive(0, {"a"}) for _ in range(3)] == [(shard_key("b"), page(1))] * 2 + [None]
+    assert [queue.receive(0) for _ in range(3)] == [(shard_key("a"), page(1))] * 2 + [None]
+
+
 def test_what_a_writer_has_sent_or_its_end_is_seen_before_it_is_received(
     queue: MessageQueue,
 ) -> None:
