@@ -50,13 +50,6 @@ def test_the_next_iterator_is_seen_at_a_glance_where_it_stands_first_or_last(
     assert page.next_iterator(body) == found
 
 
-def test_records_of_a_range_keep_their_shard_and_their_bytes() -> None:
-    (record,) = page.RecordPage(BODY, shard_key("shard-1"), range(1, 2))
-    assert record.sequence_number == "2"
-    assert record.shard_id == "shard-1"
-    assert bytes(record.raw) in BODY
-
-
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"Records":['])
 def test_a_body_that_is_no_page_is_a_passing_trouble_never_the_end_of_a_shard(body: bytes) -> None:
     with pytest.raises(TransientError, match="not a page"):

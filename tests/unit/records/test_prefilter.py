@@ -131,27 +131,6 @@ def test_one_condition_leaves_few(text: Any, expected: list[int]) -> None:
     assert list(Prefilter(made)(records)) == expected
 
 
-@given(
-    body=pages(),
-    name=NAMES.filter(str.isalpha),
-    rest=st.sampled_from(
-        [
-            *("= 'a'", "in ('a', 'b')", "in (1, 'a')", "= 1", "< 12.5", ">= 1", "between 1 and 9"),
-            *(".b = 'x'", ".b > 3", "[0] = 'a'", "<> 'a'"),
-        ]
-    ),
-    image=st.sampled_from(["new.", "old.", "key.", ""]),
-)
-def test_a_condition_in_one_line_finds_in_a_page_what_it_finds_one_by_one(
-    body: bytes, name: str, rest: str, image: str
-) -> None:
-    records = decode(body).Records
-    test = record_filter([f"{image}`{name}`{rest if rest[0] in '.[' else f' {rest}'}"])
-    assert test is not None
-    one_by_one = [place for place, record in enumerate(records) if test.matches_wire(record)]
-    assert test.matching_indexes(records) == one_by_one
-
-
 def test_what_is_no_value_of_dynamodbs_is_left_to_the_test() -> None:
     items = [{"pk": {"S": "a"}, "n": {"N": number}} for number in ("1", 5, "many")]
     records = decode(page_of(items)).Records

@@ -24,20 +24,12 @@ from watcher.streams.read_rate import AdaptiveRateLimit, PageFetcher
 class Slots:
     """A shard's reads: a bucket with a second's worth of them, as far as AWS tells."""
 
-    def __init__(self, allowed: float, others: float = 0.0) -> None:
+    def __init__(self, allowed: float) -> None:
         self.allowed = allowed
-        self.others = others
         self._tokens = max(allowed, 1.0)
         self._then = 0.0
-        self._others_due = 0.0
 
     def is_free(self, now: float) -> bool:
-        while self.others and self._others_due <= now:
-            self._take(self._others_due)
-            self._others_due += 1 / self.others
-        return self._take(now)
-
-    def _take(self, now: float) -> bool:
         most = max(self.allowed, 1.0)
         self._tokens = min(most, self._tokens + (now - self._then) * self.allowed)
         self._then = now
@@ -84,18 +76,6 @@ def test_few_reads_are_throttled_and_nearly_all_that_is_allowed_is_had(
     share, rate = reader.read_for(1800)
     assert share < 0.05
     assert rate >= 0.9 * allowed
-
-
-def test_a_shard_that_others_leave_is_read_as_often_as_allowed_soon() -> None:
-    slots = Slots(5.0, others=4.0)
-    reader = Reader(slots)
-    reader.read_for(600)
-    slots.others = 0.0
-    reader.read_for(150)
-    assert reader.read_for(60)[1] >= 4.5
-    slots.others = 4.0
-    reader.read_for(60)
-    assert reader.read_for(600)[0] < 0.05
 
 
 def test_once_throttled_reads_are_200_ms_apart_at_least() -> None:
