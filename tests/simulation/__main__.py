@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import gc
 import json
-import logging
 import multiprocessing
 import os
 import signal
@@ -22,8 +21,7 @@ from typing import Any
 from tests.simulation.mutants import show_all
 from tests.simulation.run import Outcome, play
 from tests.simulation.scenario import ENGINES, draw
-from tests.simulation.scheduler import Trace, shortened
-from tests.simulation.standby import play_standby
+from tests.simulation.scheduler import Trace
 
 _CHUNK = 20
 Given = Mapping[str, Any] | None
@@ -36,15 +34,16 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the first of them; 0")
     parser.add_argument("--seed", type=int, metavar="N", help="only this one")
     parser.add_argument("--trace", action="store_true", help="show what happened there")
-    parser.add_argument("--engine", choices=ENGINES, help="whatever the seed says")
+    parser.add_argument(
+        "--engine",
+        choices=[*ENGINES, "standby"],
+        help="whatever the seed says; standby: several watches of one checkpoint",
+    )
     parser.add_argument(
         "--given",
         type=json.loads,
         metavar="JSON",
         help="""settings of the scenario whatever the seed says: '{"start": "latest"}'""",
-    )
-    parser.add_argument(
-        "--standby", action="store_true", help="two and three watches of one checkpoint"
     )
     parser.add_argument(
         "--mutants",
@@ -58,10 +57,6 @@ def main() -> int:
     options = parser.parse_args()
     if options.mutants is not None:
         return show_all(options.jobs, options.mutants)
-    if options.standby:
-        first = options.first if options.seed is None else options.seed
-        count = options.seeds if options.seed is None else 1
-        return _standby(range(first, first + count), options.jobs, trace=options.trace)
     if options.seed is not None:
         return _one(options.seed, options.engine, options.given, trace=options.trace)
     seeds = range(options.first, options.first + options.seeds)
@@ -74,35 +69,12 @@ def _one(seed: int, engine: str | None, given: Given, *, trace: bool) -> int:
     told = Trace(keep=True)
     outcome = play(seed, engine, given, told)
     if trace:
-        print("\n".join(shortened(told.lines)))
-    print(draw(seed, engine, given))
+        print("\n".join(told.lines))
+    if engine != "standby":
+        print(draw(seed, engine, given))
     print(f"{outcome.virtual:.0f} virtual seconds in {outcome.cpu:.2f} s; trace {told.digest}")
     _print_complaints([outcome])
     return bool(outcome.complaints)
-
-
-def _standby(seeds: range, jobs: int, *, trace: bool) -> int:
-    logging.getLogger("watcher").setLevel(logging.CRITICAL)
-    if trace:
-        told = Trace(keep=True)
-        outcomes = [play_standby(seeds[0], told)]
-        print("\n".join(shortened(told.lines)))
-    else:
-        with multiprocessing.get_context("fork").Pool(jobs) as pool:
-            outcomes = pool.map(play_standby, seeds, _CHUNK)
-    for title, counters in (
-        ("injected", [outcome.injected for outcome in outcomes]),
-        ("checked", [outcome.checked for outcome in outcomes]),
-    ):
-        print(f"{title}:")
-        for name, count in sorted(sum(counters, Counter[str]()).items()):
-            print(f"  {name:44}{count:10,}")
-    failed = [outcome for outcome in outcomes if outcome.complaints]
-    for outcome in failed:
-        print(f"seed {outcome.seed}: {outcome.complaints[0]}")
-        print(f"  again: scripts/simulate --standby --seed {outcome.seed} --trace")
-    print(f"{len(seeds)} seeds: {len(failed)} failed")
-    return bool(failed)
 
 
 def _until_caught(seeds: Iterable[int], engine: str | None, given: Given) -> int:
@@ -172,7 +144,8 @@ def _print_complaints(outcomes: list[Outcome]) -> None:
         for check, text in outcome.complaints[:3]:
             print(f"seed {outcome.seed} ({outcome.engine}): {check}: {text}")
         if outcome.complaints:
-            print(f"  again: scripts/simulate --seed {outcome.seed} --trace")
+            engine = f"--engine {outcome.engine} " if outcome.engine == "standby" else ""
+            print(f"  again: scripts/simulate {engine}--seed {outcome.seed} --trace")
 
 
 if __name__ == "__main__":

@@ -19,8 +19,6 @@ _LOST_STREAM = re.compile(r"no stream arn|DATA LOSS: between the table's streams
 
 
 class Alarms(Ledger):
-    """Hears what the program says."""
-
     def __init__(self, *universe: Any) -> None:
         super().__init__(*universe)
         self.said: set[str] = set()
@@ -71,7 +69,6 @@ class Alarms(Ledger):
             self.complain("false alarm", f"a loss in {shard_id}, which was finished and saved")
 
     def _is_old(self, shard: Shard) -> bool:
-        """Whether retention has passed since the shard was opened."""
         stream = next(each for each in self._table.streams if shard.id in each.shards)
         return stream.disabled is not None or shard.created < self._world.now() - RETENTION
 
@@ -84,7 +81,6 @@ class Alarms(Ledger):
 
     @property
     def is_anew_unsaid(self) -> bool:
-        """Whether a service began anew without a word."""
         return not any(at >= self._anew_at for at in (*self.said_of_all, -math.inf))
 
     def unsaid(self) -> list[tuple[Shard, int]]:

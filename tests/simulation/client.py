@@ -12,22 +12,12 @@ from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
 from tests.simulator.service import Reply, Service
-from watcher.aws.client import WHOLE_CALL_READS, CallRateLimiter
+from watcher.aws.client import WHOLE_CALL_READS, CallRateLimiter, iterator_at
 from watcher.aws.counters import Counters
 from watcher.aws.discovery import current_stream
 from watcher.aws.error_mapping import error_code, to_watcher_error
 from watcher.aws.listings import read_listing, to_shard
-from watcher.aws.model import (
-    AfterSequence,
-    AtSequence,
-    AtTime,
-    Latest,
-    Listing,
-    Position,
-    Shard,
-    StreamName,
-    TrimHorizon,
-)
+from watcher.aws.model import AtTime, Listing, Position, Shard, StreamName
 from watcher.errors import (
     StreamError,
     TimestampRefusedError,
@@ -75,7 +65,6 @@ class SimulatedClient:
         self._answered_at = 0.0
 
     def renew_credentials(self) -> None:
-        """Take the credentials that lie there now."""
         self._key = self._credentials.key
 
     def renew_expiring(self) -> None:
@@ -117,18 +106,9 @@ class SimulatedClient:
         return [to_shard(row) for row in rows if row.get("ParentShardId") == shard_id]
 
     def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
-        query: dict[str, Any] = {"StreamArn": arn, "ShardId": shard_id}
-        match position:
-            case Latest():
-                query["ShardIteratorType"] = "LATEST"
-            case TrimHorizon():
-                query["ShardIteratorType"] = "TRIM_HORIZON"
-            case AtSequence(number):
-                query |= {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "SequenceNumber": number}
-            case AfterSequence(number):
-                query |= {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": number}
-            case AtTime(time):
-                query |= {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": time.timestamp()}
+        query: dict[str, Any] = {"StreamArn": arn, "ShardId": shard_id, **iterator_at(position)}
+        if isinstance(position, AtTime):
+            query["Timestamp"] = position.time.timestamp()
         try:
             answer = self._call(_STREAMS, "GetShardIterator", query)
         except StreamError as error:
@@ -197,7 +177,6 @@ class SimulatedClient:
 
 
 def _as_botocore(reply: Reply, operation: str) -> Exception:
-    """What botocore makes of such an answer."""
     match reply.trouble:
         case "hang" | "drip":
             return boto.ReadTimeoutError(endpoint_url=_URL)

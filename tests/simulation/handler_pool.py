@@ -31,7 +31,6 @@ class SimulatedHandlerPool(HandlerPool):
         life.waits = self.waits
 
     def submit(self, work: _Work) -> None:
-        """See `HandlerPool`."""
         if self._life.killed:
             return
         self._works.append(work)
@@ -45,7 +44,6 @@ class SimulatedHandlerPool(HandlerPool):
         """See `HandlerPool`: they end with the run."""
 
     def waits(self, seconds: float) -> bool:
-        """Where it is one of the threads that would wait, it does so here."""
         for hand in self._all:
             if hand.is_this_thread:
                 hand.wait(seconds)
@@ -66,18 +64,14 @@ class SimulatedHandlerPool(HandlerPool):
         return self._works.popleft()
 
     def breath(self) -> float:
-        """How long a hand rests between two records."""
         return self.scheduler.rng.choice(_BREATHS)
 
     def check(self) -> None:
-        """Raise Killed where the run is over."""
         if self._life.killed:
             raise Killed
 
 
 class _Hand:
-    """One thread."""
-
     def __init__(self, pool: SimulatedHandlerPool, number: int) -> None:
         self._pool = pool
         self._mine = threading.Semaphore(0)
@@ -93,7 +87,6 @@ class _Hand:
     # From the scheduler's thread, or another hand's
 
     def wake(self, seconds: float) -> None:
-        """Let it run, so many seconds from now."""
         self._pool.scheduler.after(seconds, self._go)
 
     def _go(self) -> None:
@@ -117,7 +110,6 @@ class _Hand:
         self._pool.check()
 
     def wait(self, seconds: float) -> None:
-        """So long others run."""
         self._pool.check()  # a handler's policy may have taken a kill for a failure
         self.wake(seconds)
         self.give_back()

@@ -63,17 +63,14 @@ class Told:
         self._newest: dict[str, int] = {}
 
     def begin(self) -> None:
-        """Of what was told before nothing is left."""
         self._last.clear()
         self._newest.clear()
 
     def change(self, key: str, version: int) -> None:
-        """A change of an item was handed over."""
         self._last[key] = version
         self._newest[key] = max(version, self._newest.get(key, 0))
 
     def item(self, key: str, version: int) -> None:
-        """An item as it is."""
         self._ledger.checked["items told"] += 1
         if version < (before := self._newest.get(key, 0)):
             self._ledger.complain("stale", f"{key} told as {version}, after its change {before}")

@@ -36,7 +36,6 @@ class Judge(Alarms):
         self.told = Told(self, self._table)
 
     def begin(self, start: float) -> None:
-        """See `Ledger`; of what was told before nothing is left, either."""
         super().begin(start)
         self.told.begin()
 
@@ -54,7 +53,6 @@ class Judge(Alarms):
         self._passed.clear()
 
     def delivered(self, shard_id: str, sequence_number: str, key: str) -> None:
-        """A handler has taken a record."""
         run, number = self.runs[-1], int(sequence_number)
         if run.is_excused:
             return
@@ -107,7 +105,6 @@ class Judge(Alarms):
         self.runs[-1].saved.append((self._now(), True))
 
     def knows(self, shard_ids: Iterable[str]) -> None:
-        """These shards are in what is stored."""
         for shard_id in shard_ids:
             self.stored.setdefault(shard_id, self._world.now())
 
@@ -254,11 +251,9 @@ class Judge(Alarms):
         return stored and entry is not None and entry.sequence_number is not None
 
     def has_begun(self, shard: Shard) -> bool:
-        """Whether something of a shard was delivered, or there is nothing in it."""
         return shard.id in self._done or not shard.numbers
 
     def has_failed(self, sequence_number: str) -> bool:
-        """Whether the handler has failed on a record in this run."""
         return self.runs[-1].failures[int(sequence_number)] > 0
 
     def stood(self, shard_id: str) -> None:
@@ -313,7 +308,6 @@ class Judge(Alarms):
 
     @property
     def lacks_items(self) -> bool:
-        """Whether there are items whose last state did not come yet."""
         return self._scenario.snapshot and bool(self.told.missing())
 
     def check_up_to_now(self) -> None:

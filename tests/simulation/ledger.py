@@ -21,8 +21,6 @@ class Complaint(NamedTuple):
 
 
 class Run:
-    """One run of the program."""
-
     def __init__(self, number: int, began: float) -> None:
         self.number = number
         self.began = began
@@ -115,7 +113,6 @@ class Ledger:
         return [shard for stream in streams for shard in stream.shards.values()]
 
     def shard(self, shard_id: str) -> Shard | None:
-        """The shard of that name."""
         for stream in reversed(self._table.streams):
             if found := stream.shards.get(shard_id):
                 return found
@@ -140,7 +137,6 @@ class Ledger:
         return first
 
     def run_begins(self) -> Run:
-        """Another run of the program."""
         if not any(went_well for run in self.runs for _, went_well in run.saved):
             self.begin(self._start)  # of the run before nothing is left: it begins anew
         else:
@@ -180,7 +176,6 @@ class Ledger:
                     shard.gone = True
 
     def unwanted(self, key: str) -> bool:
-        """Whether the filter leaves a record out."""
         return self._scenario.filtered and key == "k0"
 
     @staticmethod
@@ -201,7 +196,6 @@ class Ledger:
         return missing
 
     def complain(self, check: str, text: str) -> None:
-        """A promise is broken."""
         self._tell("THE JUDGE", f"{check}: {text}")
         self.complained()
         self.complaints.append(Complaint(check, text))

@@ -39,7 +39,6 @@ class Mutant(NamedTuple):
 
 
 def mutants() -> Iterator[Mutant]:
-    """All of mutants.txt."""
     edit = r"^(\S+\.py) (\w+): (.+)\n((?:- .*\n)+)((?:\+ .*\n)+)({.*})?"
     for found in re.finditer(edit, Path(__file__).with_suffix(".txt").read_text(), re.MULTILINE):
         file, engine, what, *texts, given = found.groups(default="{}")
@@ -48,8 +47,6 @@ def mutants() -> Iterator[Mutant]:
 
 
 class Catch(NamedTuple):
-    """How a mutant was caught."""
-
     seed: str = ""
     check: str = ""
     text: str = ""

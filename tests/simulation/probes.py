@@ -36,7 +36,6 @@ class Probes(Display):
         self._began = self._rested_at = life.monotonic()
 
     def show(self, snapshot: WatchStats) -> None:
-        """What is said now."""
         judge = self._universe.judge
         judge.checked["probes"] += 1
         stuck, lines = self._but_hung(snapshot.health)

@@ -197,17 +197,14 @@ class SimulatedWorker:
         """There are none here."""
 
     def send(self, command: Command) -> None:
-        """Tell it; it takes a moment until it hears."""
         self._telling.send(command)
         self._later(_FORK_SECONDS, self._listen)
 
     def close(self) -> None:
-        """Shut the pipe through which it is told."""
         self._telling.close()
         self._later(0.0, lambda: self._end(0))
 
     def kill(self) -> None:
-        """SIGKILL."""
         self._end(-9)
 
     def terminate(self) -> None:
@@ -226,11 +223,9 @@ class SimulatedWorker:
         self._torn_at = after
 
     def stop(self) -> None:
-        """SIGSTOP."""
         self._stopped = True
 
     def go_on(self) -> None:
-        """SIGCONT."""
         self._stopped = False
         if self._terminated:
             self._end(-15)

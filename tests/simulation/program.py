@@ -39,8 +39,6 @@ _REFUSALS = ("UnexpectedAnswerError", "DeniedError")
 
 
 class Ear(logging.Handler):
-    """Hears what the program says."""
-
     def __init__(self, universe: Universe) -> None:
         super().__init__()
         self._universe = universe
@@ -188,7 +186,6 @@ class Program(ABC):
         return bool(run.seen and run.saved)
 
     def _is_there(self) -> bool:
-        """Whether the stream that it reads can still be read."""
         retention = self._universe.service.faults.retention
         return self._universe.table.streams[0].is_kept(self._universe.world.now() - retention)
 
@@ -290,7 +287,6 @@ class Program(ABC):
             self._life.killed = True
 
     def _end_seconds(self) -> float:
-        """How long it may take for its end once it was told to."""
         return _END_SECONDS
 
     @property
@@ -299,15 +295,12 @@ class Program(ABC):
 
     @property
     def _hangs(self) -> bool:
-        """Whether a handler does."""
         return False
 
     def _stands(self, shard_id: str) -> bool:
-        """Whether this shard has to wait for the handler that hangs."""
         return False
 
     def _happen(self, name: str) -> bool:
-        """Do to the program what the name says, where it can be."""
         action = getattr(self, "_" + name.replace(" ", "_"), None)
         if action is None or self._life is None or self._universe.is_calm:
             return False

@@ -39,13 +39,11 @@ Batch = dict[str, list[str]]
 
 
 def _shards(text: str) -> dict[str, ShardOffset]:
-    """The shards of a stored offset."""
     offset = offsets.from_json(json.loads(text))
     return {} if offset is None else offset.shards
 
 
 def merged(tasks: Iterable[Batch]) -> Batch:
-    """Returns what all tasks of a micro-batch have brought."""
     rows: Batch = {}
     for task in tasks:
         for shard_id, numbers in task.items():
@@ -105,7 +103,6 @@ class SteppedReads(ReadAhead):
             self.wake()
 
     def wait(self, seconds: float) -> None:
-        """Until something was read, or so long."""
         end = self._scheduler.now + seconds
         self._news = False
         while not self._news and self._scheduler.step(end):

@@ -27,8 +27,6 @@ def _program(engine: str) -> type[Program]:
 
 
 class Outcome(NamedTuple):
-    """What became of a seed."""
-
     seed: int
     engine: str
     complaints: list[Complaint]
@@ -46,12 +44,14 @@ def play(
     given: Mapping[str, Any] | None = None,
     trace: Trace | None = None,
 ) -> Outcome:
-    """Run a seed."""
+    if engine == "standby":
+        from tests.simulation.standby import play_standby
+
+        return play_standby(seed, trace, (given or {}).get("events"))
     return play_scenario(draw(seed, engine, given), trace)
 
 
 def play_scenario(scenario: Scenario, trace: Trace | None = None) -> Outcome:
-    """Run what a seed stands for."""
     began = time.process_time()
     universe = Universe(scenario, trace)
     with mock.patch.object(read_rate, "FULL_BYTES", scenario.full_bytes):

@@ -7,7 +7,7 @@ import heapq
 import itertools
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 
 from watcher.clock import Clock
 
@@ -31,8 +31,7 @@ class Trace:
     def __init__(self, *, keep: bool) -> None:
         self.keep = keep
         self.lines: list[str] = []
-        self.shards: list[str] = []
-        self.names: dict[str, str] = {}
+        self._shards: dict[str, str] = {}
         self._hash = hashlib.sha256()
 
     @property
@@ -40,39 +39,17 @@ class Trace:
         """The same for two runs exactly where the same has happened in both."""
         return self._hash.hexdigest()[:16]
 
-    def name(self, thing: str, name: str) -> None:
-        """Call a shard's id or a sequence number like this from now on."""
-        self.names[thing] = name
-
     def line(self, now: float, actor: str, text: str) -> None:
-        """Note what an actor has done."""
-        if not self.keep:
-            self._hash.update(f"{now!r} {actor} {text}\n".encode())
-            return
-        named = _NAMES.sub(lambda found: self.names.get(found[0], found[0]), f"{actor:14} {text}")
         self._hash.update(f"{now!r} {actor} {text}\n".encode())
-        self.lines.append(f"{now:12.3f}  {named}")
+        if self.keep:
+            named = _NAMES.sub(self._short, f"{actor:14} {text}")
+            self.lines.append(f"{now:12.3f}  {named}")
 
-
-_RECORD = re.compile(r"( *[\d.]+  the (?:table|handler|puller) .*)(#\d+)( (?:in|of) \w+)")
-
-
-def shortened(lines: Iterable[str]) -> Iterator[str]:
-    """A trace for people: of records in a row, the first and the last."""
-    for what, group in itertools.groupby(lines, _what_of):
-        if what is None:
-            yield from group
-            continue
-        first, *others = group
-        if others and (found := _RECORD.fullmatch(others[-1])):
-            first += f" … {found[2]} ({len(others) + 1} records)"
-        yield first
-
-
-def _what_of(line: str) -> tuple[str, str] | None:
-    """When and where a record was written or taken, of a line that says so."""
-    found = _RECORD.fullmatch(line)
-    return None if found is None else (re.sub(r"k\d+", "", found[1]), found[3])
+    def _short(self, found: re.Match[str]) -> str:
+        """A name for a shard's id or a sequence number."""
+        if found[0].isdigit():
+            return f"#{(int(found[0]) // 1000) % 100_000}"
+        return self._shards.setdefault(found[0], f"S{len(self._shards)}")
 
 
 class Scheduler:
@@ -96,7 +73,6 @@ class Scheduler:
         self._stood_still = 0.0
 
     def tell(self, actor: str, text: str) -> None:
-        """A line of the trace."""
         if self.trace is not None:
             self.trace.line(self.now, actor, text)
 
@@ -116,7 +92,6 @@ class Scheduler:
         return True
 
     def run_until(self, moment: float) -> None:
-        """Let time pass, and do all that is due."""
         while self.step(moment):
             pass
 
@@ -147,8 +122,6 @@ class Scheduler:
 
 
 class VirtualClock(Clock):
-    """The clock of one process of the simulation."""
-
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
 

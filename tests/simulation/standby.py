@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
+from tests.simulation.ledger import Complaint
 from tests.simulation.processes import PipeSelector, SimulatedWorker
+from tests.simulation.run import Outcome
 from tests.simulation.scenario import Scenario
 from tests.simulation.scheduler import Killed, Scheduler, Stalled, Trace, VirtualClock
 from tests.simulation.together import Seat, SeatedLife, Turns
@@ -53,7 +57,6 @@ class Item:
         self._judge = judge
 
     def replace(self, record: LeaseRecord, seen: LeaseRecord | None) -> bool:
-        """Compare and swap."""
         now = self.there and (self.there.holder, self.there.counter)
         if now != (seen and (seen.holder, seen.counter)):
             return False
@@ -66,7 +69,7 @@ class StandbyJudge:
     """Who may deliver, and what has to have been delivered."""
 
     def __init__(self, universe: Universe) -> None:
-        self.complaints: list[str] = []
+        self.complaints: list[Complaint] = []
         self.checked: Counter[str] = Counter()
         self.holder = ""
         self._universe = universe
@@ -76,10 +79,10 @@ class StandbyJudge:
 
     def complain(self, text: str) -> None:
         self._universe.scheduler.tell("the judge", text)
-        self.complaints.append(f"at {self._universe.scheduler.now:.2f}: {text}")
+        text = f"at {self._universe.scheduler.now:.2f}: {text}"
+        self.complaints.append(Complaint("standby", text))
 
     def written(self, before: LeaseRecord | None, now: LeaseRecord) -> None:
-        """The item has changed."""
         if now.holder != self.holder:
             self.checked["takeovers"] += bool(self.holder and now.holder)
             self._universe.scheduler.tell("the table", f"is {now.holder or 'nobody'}'s now")
@@ -104,7 +107,6 @@ class StandbyJudge:
         }
 
     def delivered(self, holder: str, record: Record) -> None:
-        """A handler has got a record."""
         self.checked["records delivered"] += 1
         number, key = int(record.sequence_number), str(record.key["pk"])
         if holder != self.holder:
@@ -117,7 +119,6 @@ class StandbyJudge:
         self._delivered.add(number)
 
     def missing(self) -> int:
-        """How many records nobody has delivered."""
         shards = self._universe.judge.shards()
         return len({number for shard in shards for number in shard.numbers} - self._delivered)
 
@@ -347,7 +348,6 @@ class Game:
             self.scheduler.after(rng.uniform(3, _TROUBLE), lambda name=name: self._happen(name))  # type: ignore[misc]
 
     def play(self) -> None:
-        """To the end; `judge` knows what is wrong."""
         random.seed(self.seed)  # the reader's jitter
         self.universe.begin(lambda name: False)
         try:
@@ -418,19 +418,13 @@ class Game:
             self.scheduler.after(WITHIN_SECONDS, look)
 
 
-class StandbyOutcome(NamedTuple):
-    """What became of a seed."""
-
-    seed: int
-    complaints: list[str]
-    checked: Counter[str]
-    injected: Counter[str]
-
-
-def play_standby(
-    seed: int, trace: Trace | None = None, events: Sequence[str] | None = None
-) -> StandbyOutcome:
+def play_standby(seed: int, trace: Trace | None, events: Sequence[str] | None) -> Outcome:
     """One seed; with `events`, these happen, and no others."""
+    began = time.process_time()
+    logging.getLogger("watcher").setLevel(logging.CRITICAL)
     game = Game(seed, trace, events)
     game.play()
-    return StandbyOutcome(seed, game.judge.complaints, game.judge.checked, game.injected)
+    judge, cpu = game.judge, time.process_time() - began
+    return Outcome(
+        seed, "standby", judge.complaints, game.injected, judge.checked, game.scheduler.now, cpu
+    )

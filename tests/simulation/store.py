@@ -22,8 +22,6 @@ class Disk:
 
 
 class MemoryStore(Store):
-    """A run's way to the disk."""
-
     name = "checkpoint.json"
 
     def __init__(
@@ -41,7 +39,6 @@ class MemoryStore(Store):
         self._kill = kill
 
     def load(self) -> list[Token]:
-        """The stored tokens."""
         self._life.check()
         return [] if self._disk.data is None else all_from_json(self._disk.data)
 

@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from tests.simulation.run import play
-from tests.simulation.scheduler import Trace
 
 _HASHED = """
 from tests.simulation.run import play
@@ -18,21 +17,6 @@ for seed in range(30):
     trace = Trace(keep=False)
     play(seed, {engine!r}, trace=trace)
     print(trace.digest)
-"""
-_LEFT_OPEN = """
-import contextlib, gc, os
-from tests.simulation.run import play
-def descriptors():
-    gc.collect()  # a run that is over hangs together in circles
-    found = set()
-    for number in os.listdir("/dev/fd"):
-        with contextlib.suppress(OSError):  # the listing's own
-            found.add(os.readlink(f"/dev/fd/{number}"))
-    return {name for name in found if "/pym-" not in name}  # multiprocessing keeps its memory
-before = descriptors()
-for seed in range(40):
-    play(seed, "processes")
-print(descriptors() - before)
 """
 
 
@@ -81,17 +65,3 @@ def hashes(engine: str, hash_seed: str) -> list[str]:
     command = [sys.executable, "-c", _HASHED.format(engine=engine)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return done.stdout.split()
-
-
-def test_looking_at_a_run_does_not_change_it() -> None:
-    seen, unseen = Trace(keep=True), Trace(keep=False)
-    play(5, trace=seen)
-    play(5, trace=unseen)
-    assert seen.digest == unseen.digest
-
-
-def test_no_run_leaves_a_file_or_a_pipe_open() -> None:
-    """In a process of its own: the tests before have left some, which are closed meanwhile."""
-    command = [sys.executable, "-W", "error::ResourceWarning", "-c", _LEFT_OPEN]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("set()\n", "")

@@ -16,7 +16,6 @@ class Seat:
     def __init__(self, turns: Turns, name: str, main: Callable[[Seat], None]) -> None:
         self.name = name
         self.paused_until = 0.0
-        """SIGSTOP, up to then."""
         self.until = 0.0
         """Up to when it waits."""
         self.hears = False
@@ -35,12 +34,10 @@ class Seat:
 
     @property
     def now(self) -> float:
-        """The same for all."""
         return self._turns.scheduler.now
 
     @property
     def is_paused(self) -> bool:
-        """Whether it has been stopped and not been continued."""
         return self.now < self.paused_until
 
     def _run(self, main: Callable[[Seat], None]) -> None:
@@ -57,7 +54,6 @@ class Seat:
         return self._wait(until, hears=True)
 
     def run_until(self, moment: float) -> None:
-        """Wait so long."""
         while self.now < moment and not self._turns.are_over:
             self._wait(moment, hears=False)
 
@@ -68,7 +64,6 @@ class Seat:
         return self._woken
 
     def due(self) -> float:
-        """When it is to go on."""
         at = self.now if self.hears and self.pipes_changed else self.until
         return max(at, self.paused_until)
 
@@ -92,7 +87,6 @@ class Turns:
         self._rng = random.Random(f"turns {scheduler.rng.random()}")
 
     def add(self, name: str, main: Callable[[Seat], None]) -> Seat:
-        """One more program."""
         self._seats.append(Seat(self, name, main))
         return self._seats[-1]
 
@@ -114,7 +108,6 @@ class Turns:
                 seat.pipes_changed = True
 
     def end(self) -> None:
-        """Let all threads come to their end."""
         self.are_over = True
         for seat in self._seats:
             while not seat.has_ended:

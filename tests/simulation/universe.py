@@ -55,7 +55,6 @@ class Universe:
         self._hours = 0.0
         self._seemed_closed: set[str] = set()
         self.table.enable(scenario.shards, "KEYS_ONLY")
-        self._name_shards()
         self._write(scenario.before // 2)
         self.world.advance(_AGO_SECONDS)
         self.start_time = int(self.world.now() - _AGO_SECONDS / 2)
@@ -80,7 +79,6 @@ class Universe:
         return [self, *self.others]
 
     def of(self, arn: str) -> Universe:
-        """The one of a stream."""
         (found,) = (each for each in self.all if any(s.arn == arn for s in each.table.streams))
         return found
 
@@ -92,7 +90,6 @@ class Universe:
 
     @property
     def is_calm(self) -> bool:
-        """Whether all trouble is over, and nothing is written any more."""
         return self.scheduler.now >= self.calm_since
 
     @property
@@ -107,7 +104,6 @@ class Universe:
         return max(self._silent_until, *(each.silent_until for each in self.others), 0.0)
 
     def client(self, wait: Callable[[float], None], read_seconds: float = 3.0) -> SimulatedClient:
-        """A client of a process whose time passes by `wait`."""
         return SimulatedClient(
             self.service,
             self.credentials,
@@ -157,7 +153,6 @@ class Universe:
             self._change(**calm)
 
     def trouble_lasts(self, seconds: float) -> None:
-        """Something goes wrong from now on for so long."""
         self.troubled_until = max(self.troubled_until, self.scheduler.now + seconds)
 
     # What is written
@@ -168,34 +163,21 @@ class Universe:
             self.scheduler.after(self.rng.expovariate(1 / _WRITE_PAUSE), self._write_on)
 
     def _write(self, count: int) -> None:
-        rng, trace = self.rng, self.scheduler.trace
+        rng = self.rng
         for _ in range(count):
             key = f"k{rng.randrange(self.scenario.keys)}"
             [number] = self.table.write(key, 1, 0, REMOVE_EVERY)
-            if trace is not None and number:
+            if self.scheduler.trace is not None and number:
                 shard = self.table.stream.owner(key)
-                trace.name(number, f"#{(int(number) // 1000) % 100_000}")
                 self.scheduler.tell("the table", f"{key} changes: {number} in {shard.id}")
 
     # What becomes of shards
-
-    def _name_shards(self) -> None:
-        for stream in self.table.streams:
-            for shard in list(stream.shards.values())[-2 * _MOST_OPEN :]:
-                self._name(shard)
-
-    def _name(self, shard: Shard) -> None:
-        trace = self.scheduler.trace
-        if trace is not None and shard.id not in trace.names:
-            trace.name(shard.id, f"S{len(trace.shards)}")
-            trace.shards.append(shard.id)
 
     def _open(self) -> list[Shard]:
         return self.table.stream.open_shards
 
     def _replace(self, shard: Shard, into: int) -> None:
         for child in self.table.stream.split(shard.id, into):
-            self._name(child)
             self.scheduler.tell("the table", f"{shard.id} closes, {child.id} opens")
 
     def _split(self) -> None:
@@ -251,7 +233,6 @@ class Universe:
     def _enable(self) -> None:
         if self.table.stream.disabled is not None:
             self.table.enable(self.scenario.shards, "KEYS_ONLY")
-            self._name_shards()
             self.scheduler.tell("the table", f"has a new stream: {self.table.stream.arn}")
 
     def _begin_anew(self) -> None:

@@ -2,22 +2,23 @@
 
 Spark starts some of them for each query, with `PYSPARK_PYTHON`, and each imports pyspark, pandas
 and watcher for longer than it works. `python` is a program that stands for the Python: it
-has a process of this test run, which the first one starts, fork itself, and ends with the fork.
+has a process of this test run, which the first one starts, fork itself, and each of the two ends
+with the other.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import importlib
 import json
 import os
 import runpy
-import selectors
+import select
 import signal
 import socket
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def be_python():
     os.execv({python!r}, [{python!r}, *words])
 if not run or words[:1] != ["-m"] or not words[1].startswith("pyspark."):
     be_python()
-import json, signal, socket
+import json, socket
 from zlib import crc32
 address = "watcher-spark-%s-%08x" % (run, crc32(os.environ.get("PYTHONPATH", "").encode()))
 asking = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -73,22 +74,12 @@ except OSError:
         os.chdir("/")
         os.execve({python!r}, [{python!r}, "-m", "{module}", address, run], environment)
     be_python()
-request = {{"module": words[1], "arguments": words[2:], "env": dict(os.environ)}}
-request["cwd"] = os.getcwd()
-signals = {{signal.SIGINT, signal.SIGTERM, signal.SIGHUP}}
-signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+request = [os.getcwd(), words[1:], dict(os.environ)]
 socket.send_fds(asking, [json.dumps(request).encode()], [0, 1, 2])
-pid, _ = json.loads(asking.recv(1000))
-for each in signals:
-    signal.signal(each, lambda number, frame: os.kill(pid, number))
-signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 for each in 0, 1:  # whoever reads or writes there is to see the end of it
     os.close(each)
-_, status = json.loads(asking.recv(1000))
-if status < 0:
-    signal.signal(-status, signal.SIG_DFL)
-    os.kill(os.getpid(), -status)
-os._exit(status)
+asking.recv(1)  # nothing but its end
+os._exit(0)
 """
 
 
@@ -110,83 +101,38 @@ def main() -> None:
     if len(os.listdir("/proc/self/task")) > 1:
         return  # each of them starts by itself, as without this module
     listening.listen(100)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     with contextlib.suppress(ProcessLookupError):
-        request = _serve(listening, until=os.pidfd_open(int(run)))
-        if request is not None:
-            _become(request)
+        ended = os.pidfd_open(int(run))
+        while ended not in select.select([listening.fileno(), ended], [], [])[0]:
+            asked, _ = listening.accept()
+            message, fds, *_ = socket.recv_fds(asked, 1024 * 1024, 3)
+            if message and not os.fork():
+                listening.close()
+                os.close(ended)
+                _become(json.loads(message), fds, asked)
+                return
+            asked.close()
+            for fd in fds:
+                os.close(fd)
 
 
-def _serve(listening: socket.socket, *, until: int) -> dict[str, Any] | None:
-    """Fork for each request, and tell of each end; in a fork, return its request.
-
-    A program dies with the process that stands for it. Ends once there is something to read from
-    the descriptor `until`.
-    """
-    ending: dict[int, tuple[int, socket.socket]] = {}
-    with selectors.DefaultSelector() as selector:
-        selector.register(listening, selectors.EVENT_READ)
-        selector.register(until, selectors.EVENT_READ)
-        while True:
-            for key, _ in selector.select():
-                if key.fileobj is listening:
-                    selector.register(listening.accept()[0], selectors.EVENT_READ)
-                elif key.fileobj == until:
-                    return None
-                elif isinstance(key.fileobj, socket.socket):
-                    asked = key.fileobj
-                    message, fds = _received(asked)
-                    if not message:
-                        selector.unregister(asked)
-                        asked.close()
-                        for pid, by in ending.values():
-                            if by is asked:
-                                os.kill(pid, signal.SIGKILL)
-                        continue
-                    pid = os.fork()
-                    if not pid:
-                        for other in selector.get_map().values():
-                            one: Any = other.fileobj
-                            os.close(one) if isinstance(one, int) else one.close()
-                        for number, fd in enumerate(fds):
-                            os.dup2(fd, number)
-                            os.close(fd)
-                        request: dict[str, Any] = json.loads(message)
-                        return request
-                    for fd in fds:
-                        os.close(fd)
-                    _send(asked, pid, None)
-                    ended = os.pidfd_open(pid)
-                    ending[ended] = pid, asked
-                    selector.register(ended, selectors.EVENT_READ)
-                else:
-                    assert isinstance(key.fileobj, int)
-                    selector.unregister(key.fileobj)
-                    pid, asked = ending.pop(key.fileobj)
-                    os.close(key.fileobj)
-                    _send(asked, pid, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-
-
-def _become(request: Mapping[str, Any]) -> None:
-    """In a fork: run the module that was asked for, and exit as it does."""
+def _become(request: tuple[str, list[str], dict[str, str]], fds: list[int], asked: Any) -> None:
+    """In a fork: run the module that was asked for; it dies with the one that stands for it."""
+    folder, words, environment = request
+    for number, fd in enumerate(fds):
+        os.dup2(fd, number)
+        os.close(fd)
+    fcntl.fcntl(asked, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(asked, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(asked, fcntl.F_SETFL, os.O_ASYNC)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.environ.clear()
-    os.environ.update(request["env"])
-    os.chdir(request["cwd"])
-    sys.argv = [request["module"], *request["arguments"]]
-    sys.path[0] = request["cwd"]
-    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
-
-
-def _received(asked: socket.socket) -> tuple[bytes, list[int]]:
-    try:
-        message, fds, *_ = socket.recv_fds(asked, 1024 * 1024, 3)
-    except ConnectionError:
-        return b"", []
-    return message, fds
-
-
-def _send(asked: socket.socket, pid: int, status: int | None) -> None:
-    with contextlib.suppress(OSError):  # it is gone: its program ends, too
-        asked.send(json.dumps([pid, status]).encode())
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.argv = words
+    sys.path[0] = folder
+    runpy.run_module(words[0], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -89,6 +89,7 @@ def test_nothing_that_a_query_prints_steers_a_terminal(
 
     sim.put({"pk": {"S": HOSTILE}, "v": {"N": "1"}, HOSTILE: {"S": HOSTILE}})
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "200")  # a narrow one would cut the text off
     sql = "SELECT keys:pk::string p, changed_attributes, new_image n FROM (SELECT"
     sql += " parse_json(keys) keys, changed_attributes, new_image FROM changes)"
     for output in ("table", "json", "csv"):
@@ -96,25 +97,6 @@ def test_nothing_that_a_query_prints_steers_a_terminal(
         text = capsys.readouterr().out
         assert "hidden" in text
         refuse_steering(text)
-
-
-@pytest.mark.proof
-def test_a_query_may_use_the_view_several_times(
-    spark: Any, sim: Simulator, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from watcher.spark.jobs import query
-
-    sim.bulk(510, keys=50)
-    counted = "(SELECT count(*) FROM changes WHERE event_name = '{}') {}"
-    of_kinds = ", ".join([counted.format("INSERT", "i"), counted.format("MODIFY", "m")])
-    sql = f"SELECT {of_kinds}, (SELECT count(*) FROM changes) a"
-    query(sim.stream_arn, sql, output="csv", connection=here(sim), spark=spark)
-    assert capsys.readouterr().out.splitlines() == ["i,m,a", "50,460,510"]
-
-    sql = "SELECT count(*) n FROM changes i JOIN changes m ON i.keys = m.keys"
-    sql += " WHERE i.event_name = 'INSERT' AND m.event_name = 'MODIFY'"
-    query(sim.stream_arn, sql, output="csv", connection=here(sim), spark=spark)
-    assert capsys.readouterr().out.splitlines() == ["n", "460"]
 
 
 def test_sql_that_is_wrong_is_one_line(spark: Any, sim: Simulator) -> None:

@@ -24,20 +24,17 @@ SCHEMA = StructType().add("shard_id", "string").add("record", "string")
 class Query:
     """What Spark does with the reader, one micro-batch after the other."""
 
-    def __init__(self, sim: Simulator, stream: str, *, once: bool = False, **more: str) -> None:
+    def __init__(self, sim: Simulator, stream: str, **more: str) -> None:
         given = {**options(sim), "startingPosition": "trim_horizon", "wireRecords": "true"}
         self.options = parse(
             {**given, "columns": "shard_id,record", "stream": stream, **more}, streaming=True
         )
-        self.once = once
         self.start: dict[str, Any] = {}
         self.numbers: list[str] = []
         self.restart()
 
     def restart(self) -> None:
         self.reader = StreamReader(self.options, SCHEMA, 2)
-        if self.once:
-            self.reader.prepareForTriggerAvailableNow()
 
     def batch(self) -> bool:
         end = self.reader.latestOffset(self.start, self.reader.getDefaultReadLimit())
@@ -125,28 +122,6 @@ def test_a_stream_by_its_own_arn_ends_the_query_and_names_the_next_one(sim: Simu
     with pytest.raises(StreamGoneError, match=f"its table has a new one, {second}: name that"):
         query.until_count(6)
     query.reader.stop()
-
-
-def test_available_now_ends_on_a_stream_that_nothing_follows(
-    sim: Simulator, caplog: pytest.LogCaptureFixture
-) -> None:
-    sim.bulk(5)
-    first = sim.stream_arn
-    sim.disable_stream()
-    query = Query(sim, "orders", once=True)
-    while query.batch():
-        pass
-    query.reader.stop()
-    assert len(query.numbers) == 5
-
-    second = sim.enable_new_stream(1)
-    query = Query(sim, first, once=True)
-    while query.batch():
-        pass
-    query.reader.stop()
-
-    assert len(query.numbers) == 5
-    assert f"its table has a new one, {second}" in caplog.text
 
 
 @pytest.mark.parametrize("fails", [True, False])

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from watcher.aws.model import AfterSequence, AtSequence, AtTime, TrimHorizon
+from watcher.aws.model import AfterSequence, AtTime, TrimHorizon
 from watcher.errors import UsageError
 from watcher.pull.ranges import Range
 from watcher.spark import offsets
@@ -55,25 +55,6 @@ def test_a_checkpoint_that_is_stored_somewhere_goes_on() -> None:
         images="json",
     )
     assert json.dumps(offsets.to_json(read, read.images)) == text.strip()
-
-
-def test_a_range_from_no_record_s_number_starts_at_the_first_record_that_was_read() -> None:
-    start = offset(a=ShardOffset(TrimHorizon()), b=ShardOffset(TrimHorizon()), c=ShardOffset(OLD))
-    end = offset(
-        a=ShardOffset(NEW, first="7"),
-        b=ShardOffset(NEW),  # as a checkpoint of before has it
-        c=ShardOffset(NEW, first="7"),
-        child=ShardOffset(NEW, "p", first="8"),
-    )
-    stored = offsets.from_json(json.loads(json.dumps(offsets.to_json(end))))
-
-    assert stored == end
-    assert offsets.ranges(start, stored) == [
-        Range("a", AtSequence("7"), NEW.sequence_number),
-        Range("b", TrimHorizon(), NEW.sequence_number),
-        Range("c", OLD, NEW.sequence_number),
-        Range("child", AtSequence("8"), NEW.sequence_number),
-    ]
 
 
 def test_nowhere_is_no_offset() -> None:

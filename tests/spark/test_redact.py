@@ -59,17 +59,6 @@ def test_no_row_has_any_of_it(more: dict[str, str], spark: Any, sim: Simulator) 
     refuse_traces(text.encode())
 
 
-def test_nor_has_a_streaming_query(spark: Any, sim: Simulator, tmp_path: Path) -> None:
-    given = options(sim, redact=EVERYTHING[1], startingPosition="trim_horizon")
-    stream = spark.readStream.format("dynamodb_streams").options(**given).load()
-    writer = stream.writeStream.format("json").trigger(availableNow=True)
-    query = writer.option("checkpointLocation", str(tmp_path / "kept")).start(str(tmp_path / "to"))
-    query.awaitTermination()
-    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
-    assert any(b"seen-1" in each for each in written)
-    refuse_traces(*written, str(query.lastProgress).encode())
-
-
 def test_nor_has_what_a_job_writes_or_prints(command: Run, sim: Simulator, tmp_path: Path) -> None:
     place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
     redact = EVERYTHING
@@ -100,13 +89,3 @@ def test_nor_has_what_handlers_get_on_executors(
     written = letters.read_bytes() if letters.exists() else b""
     assert b"seen-1" in done.out.encode() + written
     refuse_traces(done.out.encode(), done.err.encode(), written)
-
-
-def test_what_is_wrong_is_told_in_a_line(spark: Any, command: Run, sim: Simulator) -> None:
-    place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
-    done = command("query", sim.stream_arn, "SELECT 1", *place, "--redact", "a=no")
-    assert done.status == 2
-    assert done.err.startswith("error: --redact: 'a=no': no method 'no'"), done.err
-    frame = spark.read.format("dynamodb_streams").options(**options(sim, redact="a=no"))
-    with pytest.raises(Exception, match="no method 'no'"):
-        frame.load()

@@ -3,8 +3,6 @@
 import importlib
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -101,37 +99,6 @@ def test_an_archive_goes_on_exactly(command: Run, sim: Simulator, tmp_path: Path
     numbers = data.to_table(columns=["sequence_number"])["sequence_number"].to_pylist()
     assert again.status == 0
     assert sorted(numbers, key=int) == [each.sequence_number for each in sim.records]
-
-
-@pytest.mark.proof
-def test_a_batch_has_as_long_as_is_asked_for(
-    command: Run, sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, asked = threading.Event(), threading.Event()
-    append, request = ArchiveFolder.append, Shutdown.request
-
-    def slow(self: ArchiveFolder, rows: Any, number: int, *more: str) -> None:
-        if number == 1:  # the one before is empty
-            begun.set()
-            assert asked.wait(SOON)
-        append(self, rows, number, *more)
-
-    def noted(self: Shutdown) -> None:
-        request(self)
-        asked.set()
-
-    monkeypatch.setattr(ArchiveFolder, "append", slow)
-    monkeypatch.setattr(Shutdown, "request", noted)
-    sim.bulk(70, keys=20)
-    sim.advance(2)
-    archive = ["archive", *here(sim, "--to", str(tmp_path / "lake"), "--every", "100ms")]
-    with sigterm(begun.is_set):
-        whole = command(*archive, "--stop-timeout", "60")
-
-    there = pyarrow.dataset.dataset(tmp_path / "lake", format="parquet").count_rows()
-    assert there > 0
-    assert f"Done: {there} changes" in whole.err
-    assert "cut off" not in whole.err
 
 
 @pytest.mark.proof
@@ -268,30 +235,3 @@ def test_a_signal_to_the_whole_group_is_a_quiet_end(sim: Simulator, tmp_path: Pa
         assert program.wait(PATIENCE) == 0, program.err
         assert program.err[-1].startswith("Done: ")
         assert "Traceback" not in "".join(program.err)
-
-
-WAITING = """
-import time
-from watcher.shutdown import Shutdown, ending_process
-from watcher.spark.jobs.run import stopped_by_signals
-stop = Shutdown(60)
-with ending_process(), stopped_by_signals(stop):
-    print("ready", flush=True)
-    # Python handles a signal that comes just before a call which blocks only once that returns.
-    while not stop.requested:
-        time.sleep(0.01)
-    print("stopping", flush=True)
-    for _ in range(30_000):
-        time.sleep(0.01)
-"""
-
-
-def test_a_second_signal_ends_at_once() -> None:
-    command = [sys.executable, "-c", WAITING]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGTERM)
-        assert process.stdout.readline() == "stopping\n"
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 128 + signal.SIGTERM
