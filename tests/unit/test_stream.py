@@ -12,7 +12,7 @@ import pytest
 from tests.simulator import Simulator, judge
 from tests.support.hand_clock import HandClock
 from tests.support.pulled import Pulled
-from watcher import Stream, StreamError, UsageError, watch
+from watcher import Stream, StreamError, UsageError
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.errors import StreamGoneError
@@ -241,26 +241,6 @@ def test_a_backlog_leaves_other_tasks_their_turn(sim: Simulator) -> None:
         return turns
 
     assert asyncio.run(run()) >= 8
-
-
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        ({"stream": ["orders", 5]}, "stream 5: give a text, or several"),
-        ({"filters": print}, "filters: not a JSON object: <built-in function print>"),
-        ({"key": 5}, "key 5: give a text, or several"),
-        ({"grep": ["a"]}, "grep ['a']: give a text"),
-        ({"snapshot": "no"}, "snapshot 'no': give True or False"),
-        ({"endpoint_url": 8000}, "endpoint_url 8000: give a text"),
-    ],
-)
-def test_a_value_of_another_type_is_refused_by_the_parameters_name(
-    given: dict[str, Any], text: str
-) -> None:
-    for engine in (Stream, lambda stream, **how: watch(stream, [print], **how)):
-        with pytest.raises(UsageError) as caught:
-            engine(**{"stream": "orders", **given})
-        assert str(caught.value) == text
 
 
 def test_a_task_opens_and_closes_a_stream_without_blocking(sim: Simulator) -> None:

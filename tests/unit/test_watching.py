@@ -101,18 +101,6 @@ def test_an_event_stops_it_in_any_thread(sim: Simulator, tmp_path: Path) -> None
     assert not any(judge(sim.records, seen))
 
 
-def test_an_observer_may_be_a_handlers_name_or_a_module(
-    sim: Simulator, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sim.write("a", 2)
-    module = ModuleType("mine")
-    seen: list[Record] = []
-    module.handle = seen.append  # type: ignore[attr-defined]
-    see(sim, "print_summary", module)
-    assert len(seen) == 2
-    assert capsys.readouterr().out.count("pk=a") == 2
-
-
 async def each_in_turn(record: Record) -> AsyncIterator[None]:
     yield
 
@@ -145,6 +133,11 @@ def test_an_observer_that_can_never_work_is_refused_at_once(observer: object, wo
         ({"metrics_port": "x"}, "metrics_port x: give PORT"),
         ({"start": None}, "start None: give a text such as 2h, a datetime or a timedelta"),
         ({"stop": 3}, r"stop 3: give a threading\.Event"),
+        ({"filters": print}, "filters: not a JSON object: <built-in function print>"),
+        ({"key": 5}, "key 5: give a text, or several"),
+        ({"grep": ["a"]}, r"grep \['a'\]: give a text"),
+        ({"snapshot": "no"}, "snapshot 'no': give True or False"),
+        ({"endpoint_url": 8000}, "endpoint_url 8000: give a text"),
     ],
 )
 def test_a_bad_setting_is_refused_by_its_parameters_name(

@@ -1,23 +1,19 @@
-"""The loop: any order of messages and deaths, without a process or a socket."""
+"""The loop: what it refuses, how it ends, and what it says, without a process or a socket."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import hypothesis.strategies as st
 import msgspec
 import pytest
-from hypothesis import given, settings
 
 from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, NEW_ARN, Memory, Play, PlayedService, Seen, Step, page
 from tests.support.times import NOON
 from tests.support.wire import FIRST
 from watcher.aws.model import AfterSequence, ShardKey, TrimHorizon
-from watcher.clock import CLOCK
 from watcher.errors import (
     DataLossError,
     HandlerError,
@@ -27,13 +23,9 @@ from watcher.errors import (
     WatcherError,
 )
 from watcher.records.record import Record
-from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token
-from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
+from watcher.streams.lineage import Lineage, TrackedShard
 from watcher.streams.messages import Loss, ReaderCrashed, ReaderEnded, ReadFailed
-
-GRACE = 7.0
-"""By then a listing's lag is over, and another listing made."""
 
 
 @pytest.fixture
@@ -113,13 +105,15 @@ def test_a_missing_permission_ends_it(service: PlayedService, seen: Seen) -> Non
         played(service, seen).run(("a", ReaderCrashed("no permission", fatal=True)))
 
 
-@pytest.mark.parametrize("follow", [True, False])
 def test_a_watch_that_ends_without_one_answered_read_fails_with_the_cause(
-    service: PlayedService, seen: Seen, follow: bool
+    service: PlayedService, seen: Seen
 ) -> None:
-    play = played(service, seen, follow=follow)
+    play = played(service, seen)
     with pytest.raises(StreamError, match="nothing could be read: refused"):
         play.run(("a", ReadFailed("refused", 1)), 30.0, ("a", ReadFailed("refused", 2)))
+    answered = played(service, seen)
+    counters = answered.manager.stats.counters(ShardKey(ARN, "a"))
+    answered.run(("a", ReadFailed("refused", 1)), counters.answer, 1.0)
 
 
 def test_what_is_to_end_waits_for_its_first_read_for_a_minute(
@@ -129,14 +123,6 @@ def test_what_is_to_end_waits_for_its_first_read_for_a_minute(
     with pytest.raises(StreamError, match="nothing could be read: refused"):
         play.run(("a", ReadFailed("refused", 1)), 1000.0)
     assert 60 < play.clock.passed < 65
-
-
-def test_troubles_before_an_answered_read_are_no_failure(
-    service: PlayedService, seen: Seen
-) -> None:
-    play = played(service, seen)
-    counters = play.manager.stats.counters(ShardKey(ARN, "a"))
-    play.run(("a", ReadFailed("refused", 1)), counters.answer, 1.0)
 
 
 def test_processes_that_die_at_birth_end_the_watch(service: PlayedService, seen: Seen) -> None:
@@ -258,160 +244,3 @@ def test_a_watch_of_thousands_of_shards_looks_at_them_only_when_there_is_news(
     monkeypatch.setattr(Lineage, "ready", counted)
     play.run(*[("a", page(number)) for number in range(100)])
     assert looks <= 3
-
-
-class Killed(BaseException):
-    """SIGKILL, as far as the loop can be told."""
-
-
-class Frozen(Memory):
-    """What a killed program would still save does not count."""
-
-    frozen = False
-
-    def save(self, stored: Sequence[Token]) -> None:
-        if not self.frozen:
-            super().save(stored)
-
-
-class AnyHistory:
-    """Pages, ends, deaths, lagging listings and kills in any order, drawn as the watch goes on.
-
-    Each shard's reader is a number: the next record it sends. What must hold: what a handler
-    gets of a shard in one run has no gap and no repetition, no child begins before its parent's
-    last record was delivered, a token never says more than was delivered, and in the end all has
-    come.
-    """
-
-    LENGTH = 12
-
-    def __init__(self, data: st.DataObject) -> None:
-        self.draw = data.draw
-        self.service = PlayedService(HandClock())
-        self.parents: dict[str, str | None] = {"s0": None, "s1": None}
-        for name in self.parents:
-            self.service.add(name)
-        self.delivered: dict[str, int] = {}
-        self.store = Frozen()
-        self.steps_left = 40
-
-    def run(self) -> None:
-        while True:
-            self.readers: dict[str, int] = {}
-            self.ended: set[str] = set()
-            self.store.frozen = False
-            self.play = played(self.service, self.observe, store=self.store)
-            self.seen_begun = 0
-            try:
-                self.play.follow(self.steps())
-                break
-            except Killed:
-                self.check_the_token()
-        assert self.delivered == dict.fromkeys(self.parents, self.LENGTH)
-
-    def observe(self, record: Record) -> None:
-        shard, number = record.shard_id, int(record.sequence_number) - FIRST
-        assert number == self.delivered.get(shard, 0), "a gap, or a repetition"
-        parent = self.parents[shard]
-        assert parent is None or self.delivered.get(parent, 0) == self.LENGTH, "too early"
-        self.delivered[shard] = number + 1
-
-    def check_the_token(self) -> None:
-        for shard in checkpoint_format.resume(self.store.token, CLOCK.now()):
-            after = 0
-            if isinstance(shard.position, AfterSequence):
-                after = int(shard.position.sequence_number) - FIRST + 1
-            assert after <= self.delivered.get(shard.id, 0), "ahead of delivery"
-            # What a run delivers again begins there.
-            if shard.id in self.delivered and shard.status is not ShardStatus.FINISHED:
-                self.delivered[shard.id] = after
-
-    def running(self) -> list[str]:
-        for name, position in self.play.begun[self.seen_begun :]:
-            after = position.sequence_number if isinstance(position, AfterSequence) else None
-            self.readers[name] = 0 if after is None else int(after) - FIRST + 1
-            self.ended.discard(name)
-        self.seen_begun = len(self.play.begun)
-        return sorted(self.readers)
-
-    def steps(self) -> Any:
-        while self.steps_left:
-            self.steps_left -= 1
-            if (step := self.draw(st.sampled_from(self.choices()))()) is not None:
-                yield step
-        yield self.service.hidden.clear
-        for _ in range(4 * len(self.parents)):
-            yield GRACE
-            for name in self.running():
-                if name not in self.ended:
-                    if self.readers[name] < self.LENGTH:
-                        yield name, page(*range(self.readers[name], self.LENGTH))
-                    yield name, ReaderEnded(True)
-                del self.readers[name]
-                yield name, None
-
-    def choices(self) -> list[Any]:
-        choices: list[Any] = [self.time_passes]
-        if self.running():
-            choices += [self.a_page_comes, self.a_shard_ends, self.a_process_ends, self.killed]
-        if self.service.hidden:
-            choices.append(self.a_shard_is_listed)
-        return [*choices, self.a_finished_shard_leaves_the_listing]
-
-    def a_running_one(self) -> str:
-        return str(self.draw(st.sampled_from(self.running())))
-
-    def a_page_comes(self) -> Step | None:
-        name = self.a_running_one()
-        first = self.readers[name]
-        last = min(first + self.draw(st.integers(1, 5)), self.LENGTH)
-        self.readers[name] = last
-        return (name, page(*range(first, last))) if first < last else None
-
-    def a_shard_ends(self) -> Step | None:
-        name = self.a_running_one()
-        if self.readers[name] < self.LENGTH or name in self.ended:
-            return None
-        has_children = name in self.parents.values()
-        most = 0 if has_children or len(self.parents) > 25 else 2
-        for _ in range(self.draw(st.integers(0, most))):
-            child = f"s{len(self.parents)}"
-            self.parents[child] = name
-            self.service.add(child, name, hidden=self.draw(st.booleans()))
-        self.ended.add(name)
-        return name, ReaderEnded(True)
-
-    def a_process_ends(self) -> Step:
-        name = self.a_running_one()
-        del self.readers[name]
-        return name, None
-
-    def time_passes(self) -> Step:
-        return float(self.draw(st.sampled_from([0.2, 1.0, GRACE])))
-
-    def a_shard_is_listed(self) -> None:
-        self.service.hidden.remove(self.draw(st.sampled_from(sorted(self.service.hidden))))
-
-    def a_finished_shard_leaves_the_listing(self) -> None:
-        over = sorted(
-            name
-            for name in {parent for parent in self.parents.values() if parent}
-            if name in self.service.shards
-            and self.delivered.get(name, 0) == self.LENGTH
-            and name not in self.readers
-        )
-        if over:
-            del self.service.shards[over[0]]
-
-    def killed(self) -> Step:
-        def kill() -> None:
-            self.store.frozen = True
-            raise Killed
-
-        return kill
-
-
-@given(st.data())
-@settings(max_examples=60)
-def test_any_history_is_delivered_once_and_in_order(data: st.DataObject) -> None:
-    AnyHistory(data).run()

@@ -143,13 +143,3 @@ def test_the_tags_of_many_tables_are_listed_as_fast_as_an_account_may(region: Re
     region.throttled = 3
     newcomers(region, clock, tags=["env=prod"]).list_all()
     assert 99 <= clock.passed < 110
-
-
-def test_a_tables_tags_are_asked_for_once_and_now_and_then_again(region: Region) -> None:
-    clock = HandClock()
-    looking = newcomers(region, clock, tags=["env=prod"])
-    region.tagged["shop-a"] = {"env": "prod"}
-    assert [each.table for each in looking.list_all()] == ["shop-a"]
-    assert sorted(region.asked) == ["orders", "shop-a", "shop-b"]
-    region.tagged["shop-b"] = {"env": "prod"}
-    assert set(found(looking, clock, 80)) == {"shop-a", "shop-b"}

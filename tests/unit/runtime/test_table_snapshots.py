@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from tests.support.gate import ThreadsClock
-from tests.support.play import ARN, Memory, Play, PlayedService, Seen, Step, page
+from tests.support.play import ARN, Memory, Play, Seen, Step, page
+from tests.support.times import NOON
 from watcher.aws.tables import SEGMENT_BYTES, Description
 from watcher.delivery.concurrent import HandlerPool
 from watcher.errors import (
@@ -22,7 +23,7 @@ from watcher.errors import (
     UsageError,
 )
 from watcher.records.record import Record
-from watcher.streams.checkpoint_format import Token, TokenSegment, TokenShard, TokenSnapshot
+from watcher.streams.checkpoint_format import Token, TokenShard, TokenSnapshot
 from watcher.streams.messages import ReaderEnded
 
 
@@ -76,28 +77,6 @@ def play(table: Table, told: Any, **settings: Any) -> Play:
 ALL = [f"k{number}" for number in range(5)]
 
 
-def test_all_items_are_told_each_once_and_how_far_that_is_is_saved() -> None:
-    table, told = Table(), Told()
-    made = play(table, told).run(("a", page(1)), 2.0)
-    assert told.items == ALL
-    assert made.store.token.snapshot == TokenSnapshot(items=5, done=True)
-    assert made.totals.kinds["SNAPSHOT"] == 5
-    again = Table()
-    play(again, told, store=made.store).run(2.0)
-    assert again.asked == [], "once is enough"
-
-
-def test_a_watch_that_ends_in_the_middle_of_a_page_goes_on_behind_the_last_item() -> None:
-    table, told = Table(), Told()
-    made = play(table, told, max_records=3).run(2.0)
-    assert made.store.token.snapshot == TokenSnapshot.of([TokenSegment({"pk": {"S": "k2"}})], 3)
-    # One that was not asked for it keeps what there is to do.
-    play(table, told, store=made.store, snapshot=False).run(("a", page(1)), 2.0)
-    play(table, told, store=made.store).run(2.0)
-    assert told.items == ALL
-    assert table.asked == [None, "k1", "k2"]
-
-
 def test_each_segment_goes_on_behind_its_last_item() -> None:
     table, told = Table(11, segments=3), Told()
     made = play(table, told, max_records=9).run(2.0)
@@ -105,6 +84,8 @@ def test_each_segment_goes_on_behind_its_last_item() -> None:
     assert stored is not None and stored.items == 9 and stored.segments is not None
     assert [each.after and each.after["pk"]["S"] for each in stored.segments] == ["k9", "k7", "k5"]
     assert told.items == ["k0", "k3", "k1", "k4", "k2", "k5", "k6", "k9", "k7"]
+    # One that was not asked for it keeps what there is to do.
+    play(table, told, store=made.store, snapshot=False).run(("a", page(1)), 2.0)
     # Scanned in as many segments as before, whatever the table's size is now.
     smaller = Table(11)
     made = play(smaller, told, store=made.store).run(2.0)
@@ -132,6 +113,10 @@ def test_a_page_that_is_refused_is_asked_for_again_while_changes_come(
     assert told.lines[0] != "S k0", "the changes did not wait"
     assert len([line for line in caplog.messages if "Can't read the items of orders" in line]) == 1
     assert made.store.token.snapshot == TokenSnapshot(items=5, done=True)
+    assert made.totals.kinds["SNAPSHOT"] == 5
+    again = Table()
+    play(again, told, store=made.store).run(2.0)
+    assert again.asked == [], "once is enough"
 
 
 def test_no_permission_for_the_table_is_said_at_once() -> None:
@@ -141,20 +126,11 @@ def test_no_permission_for_the_table_is_said_at_once() -> None:
         play(table, Told()).run(5.0)
 
 
-def old_store(service: PlayedService, hours: float) -> Memory:
-    saved_at = service.now - timedelta(hours=hours)
-    row = TokenShard("a", "after_sequence", "5")
-    return Memory(Token(ARN, ["a"], [row], saved_at, TokenSnapshot(items=5, done=True)))
-
-
 def stale(told: Any, policy: str, hours: float = 30) -> tuple[Play, Table]:
-    table = Table()
-    made = play(table, told, snapshot=False, on_stale=policy)
-    made.store = old_store(made.service, hours)
-    again = Play(
-        told, items=table, store=made.store, service=made.service, clock=made.clock, on_stale=policy
-    )
-    return again, table
+    table, row = Table(), TokenShard("a", "after_sequence", "5")
+    saved_at = NOON - timedelta(hours=hours)
+    store = Memory(Token(ARN, ["a"], [row], saved_at, TokenSnapshot(items=5, done=True)))
+    return play(table, told, snapshot=False, store=store, on_stale=policy), table
 
 
 def test_a_checkpoint_that_is_too_old_ends_it_where_that_is_asked_for() -> None:

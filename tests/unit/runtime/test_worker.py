@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 import pytest
 
 from tests.simulator import Simulator
-from tests.support.eventually import PATIENCE, eventually
+from tests.support.eventually import PATIENCE
 from tests.support.wire import shard_key
 from watcher.aws import deadline
 from watcher.aws.arns import place_of
@@ -162,34 +162,6 @@ def test_ctrl_c_is_not_for_a_worker_and_sigterm_ends_it(
     process.terminate()
     process.join(PATIENCE)
     assert process.exitcode == -signal.SIGTERM
-
-
-def test_a_worker_whose_manager_stopped_listening_ends(
-    simulator: Simulator, queue: MessageQueue
-) -> None:
-    process = started(simulator, queue)
-    said(queue, IteratorGranted)
-    queue.close()
-    simulator.write("a", 1)
-    process.join(PATIENCE)
-    assert process.exitcode == 0
-
-
-def test_the_manager_sees_what_a_worker_has_counted_even_when_it_was_killed(
-    simulator: Simulator, queue: MessageQueue
-) -> None:
-    simulator.fail_next("GetRecords", "ThrottlingException", times=2)
-    simulator.write("a", 30)
-    worker = Worker(simulator, queue)
-    counters, process = worker.read(), worker.process
-    said(queue, Page)
-    eventually(lambda: counters.tip is not None)
-    process.kill()
-    process.join()
-    assert counters.tip is not None and counters.tip[1] == counters.records_read == 30
-    assert counters.throttles == 2
-    made = {name: count for name, count in counters.calls.items() if count}
-    assert made == dict(simulator.calls)
 
 
 def test_shards_share_a_process_and_a_hanging_one_holds_no_other(
