@@ -43,53 +43,35 @@ def put(server: DynamoDBLocal, first: int, count: int) -> None:
         server.client().put_item(TableName="orders", Item=item)
 
 
-def ours(server: DynamoDBLocal, start: Any) -> Stream:
-    return Stream("orders", start, region="us-east-1", endpoint_url=server.endpoint_url)
-
-
-def pull(stream: Any, count: int, key: Any) -> list[str]:
+def pull(stream: Any, count: int) -> list[str]:
+    """The numbers of the next records, of ours or of theirs."""
     pulled: list[str] = []
     for _ in range(3000):
         if len(pulled) == count:
             break
         if (record := next(stream)) is not None:
-            pulled.append(key(record))
+            ours = isinstance(stream, Stream)
+            pulled.append(record.key["SK"] if ours else record["new"].SK)
     return pulled
 
 
-def our_key(record: Any) -> str:
-    key: str = record.key["SK"]
-    return key
-
-
-def their_key(record: Any) -> str:
-    key: str = record["new"].SK
-    return key
-
-
-def numbers(first: int, count: int) -> list[str]:
-    return [f"{number:03}" for number in range(first, first + count)]
-
-
-@pytest.mark.parametrize("taken", [0, 3, 12])
-def test_a_token_of_bloops_goes_on_here(server: DynamoDBLocal, taken: int) -> None:
-    put(server, 0, 10)
-    server.rollover()
-    put(server, 10, 10)
-    engine, model = engine_and_model(server)
-    theirs = engine.stream(model, "trim_horizon")
-    assert pull(theirs, taken, their_key) == numbers(0, taken)
-    token = json.dumps(theirs.token)
-    assert pull(ours(server, token), 20 - taken, our_key) == numbers(taken, 20 - taken)
-
-
 @pytest.mark.parametrize("taken", [0, 3, 10, 12])
-def test_a_token_of_ours_goes_on_in_bloop(server: DynamoDBLocal, taken: int) -> None:
+@pytest.mark.parametrize("begun", ["ours", "theirs"])
+def test_a_token_of_one_goes_on_in_the_other(server: DynamoDBLocal, taken: int, begun: str) -> None:
     put(server, 0, 10)
     server.rollover()
     put(server, 10, 10)
-    stream = ours(server, "trim_horizon")
-    assert pull(stream, taken, our_key) == numbers(0, taken)
     engine, model = engine_and_model(server)
-    theirs = engine.stream(model, json.loads(json.dumps(stream.token)))
-    assert pull(theirs, 20 - taken, their_key) == numbers(taken, 20 - taken)
+
+    def ours(start: Any) -> Any:
+        return Stream("orders", start, region="us-east-1", endpoint_url=server.endpoint_url)
+
+    def theirs(start: Any) -> Any:
+        return engine.stream(model, start)
+
+    first, other = (ours, theirs) if begun == "ours" else (theirs, ours)
+    stream, numbers = first("trim_horizon"), [f"{number:03}" for number in range(20)]
+    assert pull(stream, taken) == numbers[:taken]
+    text = json.dumps(stream.token)
+    token = json.loads(text) if begun == "ours" else text
+    assert pull(other(token), 20 - taken) == numbers[taken:]

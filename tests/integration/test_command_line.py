@@ -76,6 +76,8 @@ def sim() -> Iterator[Simulator]:
         (["shards", "orders"], 3, "127.0.0.1:9"),
         (["shards"], 2, "required: STREAM"),
         (["streams", "--tabel", "x"], 2, "did you mean --table?"),
+        (["verify", "orders", "--with", "postgresql://x/y"], 2, "export a database to Parquet"),
+        (["verify", "orders", "--with", "./app.py"], 2, "give files of one kind"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -112,27 +114,6 @@ def test_a_table_without_a_stream_is_told_how_to_get_one(sim: Simulator) -> None
         program = run("orders", env=bare.environment)
     assert program.status == 3
     assert "aws dynamodb update-table --table-name orders" in program.err[-1]
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "not a stream token"),
-        ('{"stream_arn": "x", "act', "not a stream token"),
-        ('{"stream_arn": "arn:other", "active": [], "shards": []}', "belongs to arn:other"),
-        ("[]", "not a stream token"),
-        ('{"streams": []}', "not a stream token: it names no stream"),
-    ],
-)
-def test_a_checkpoint_that_cannot_be_used_is_refused_and_left_as_it_was(
-    sim: Simulator, tmp_path: Path, text: str, words: str
-) -> None:
-    file = tmp_path / "state.json"
-    file.write_text(text)
-    program = run("orders", "--checkpoint", str(file), env=sim.environment)
-    assert program.status == 2
-    assert words in program.err[-1]
-    assert file.read_text() == text
 
 
 def test_handlers_and_functions_run_in_the_order_in_which_they_were_chosen(

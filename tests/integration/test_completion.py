@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from watcher.cli import main
-
 pytestmark = pytest.mark.proof
 
 ROOT = Path(__file__).parents[2]
@@ -88,9 +86,3 @@ def test_a_tab_offers(place: Path, typed: str) -> None:
         check=True,
     )
     assert asked.stdout.splitlines() == OFFERED[typed], asked.stderr
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_a_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
-    assert "_ARGCOMPLETE" in capsys.readouterr().out

@@ -105,33 +105,3 @@ def test_behind_tries_the_watch_may_end(sim: Simulator, place: Path) -> None:
 
 
 # Writes to another account, as many a handler does.
-ELSEWHERE = '''
-"""Set AWS's variables."""
-
-import os
-
-
-def handle(record):
-    os.environ["AWS_ENDPOINT_URL"] = "http://127.0.0.1:9"
-    os.environ["AWS_ENDPOINT_URL_DYNAMODB_STREAMS"] = "http://127.0.0.1:9"
-    os.environ["AWS_PROFILE"] = "writer"
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        os.environ.pop(name, None)
-    print(record.sequence_number, flush=True)
-'''
-
-
-@pytest.mark.parametrize("more", [[], ["--concurrency", "2"]])
-def test_a_handler_that_sets_awss_variables_changes_nothing_for_the_readers(
-    sim: Simulator, place: Path, more: list[str]
-) -> None:
-    (place / "elsewhere.py").write_text(ELSEWHERE.lstrip())
-    options = ["--handlers", ".", "--elsewhere", "--from", "trim-horizon", *more]
-    with Program("orders", *options, env=sim.environment, cwd=place) as program:
-        program.wait_for_lines(20)
-        sim.rotate("all")
-        for number in range(5):
-            sim.put({"pk": {"S": f"k{number}"}})
-        program.wait_for_lines(25)
-        assert program.end(signal.SIGTERM) == 0
-    assert program.out == numbers(sim)

@@ -104,17 +104,3 @@ def test_probes_of_a_program_that_is_stopped_hung_and_refused(
         wait_for(program, "/livez", 503, "a handler (hang) has stood …\n")
         assert ask(program, "/readyz", "HEAD") == (503, "")
         program.process.kill()
-
-
-def test_with_several_at_once_the_shard_that_hangs_is_named_and_the_end_is_no_trouble(
-    sim: Simulator, environment: dict[str, str], tmp_path: Path
-) -> None:
-    options = "--concurrency", "2", "--processes", "1", "--stop-timeout", "5"
-    with watching(environment, tmp_path, *options) as program:
-        wait_for(program, "/readyz", 200)
-        sim.write("hang")
-        wait_for(program, "/livez", 503, "shard … of orders: a handler is stuck, …\n")
-        program.process.send_signal(signal.SIGTERM)
-        wait_for(program, "/readyz", 503, "*ending*")
-        wait_for(program, "/livez", 200)
-        assert program.wait() == 0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -93,29 +91,6 @@ def test_a_second_program_on_one_checkpoint_is_refused(sim: Simulator, tmp_path:
             assert second.wait() == 2
         assert "another watch uses it" in second.err[-1]
         assert first.end() == 0
-
-
-def through_a_shell(sim: Simulator, redirected: str, *options: str) -> tuple[int, list[str]]:
-    """The exit status, and the lines on the shell's standard output."""
-    script = f'exec "$0" -m watcher orders -ps --from trim-horizon --no-follow "$@" {redirected}'
-    done = subprocess.run(
-        ["sh", "-c", script, sys.executable, *options],
-        env={**os.environ, **sim.environment},
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=60,
-    )
-    return done.returncode, done.stdout.splitlines()
-
-
-def test_a_closed_standard_output_is_an_error_and_loses_nothing(
-    sim: Simulator, tmp_path: Path
-) -> None:
-    checkpoint = ("--checkpoint", str(tmp_path / "c.json"))
-    sim.bulk(500)
-    assert through_a_shell(sim, ">&- 2>/dev/null", *checkpoint) == (1, [])
-    status, lines = through_a_shell(sim, "2>/dev/null", *checkpoint)
-    assert (status, len(lines)) == (0, 500)
 
 
 SLOW = """

@@ -1,8 +1,6 @@
 """`--lambda` through the real command line: batches, failures, and what a checkpoint may pass."""
 
 import json
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.simulator import Simulator
-from tests.support.program import Program, run
+from tests.support.program import run
 
 # Notes each event; fails on a batch with an item of POISON.
 APP = """
@@ -28,27 +26,6 @@ def handler(event, context):
         if record["dynamodb"]["Keys"]["pk"]["S"] in poison:
             raise ValueError("poison")
 
-async def later(*given): ...
-def once(event): ...
-
-def wordy(event, context):
-    handler(event, context)
-    print("x" * 100_000)
-"""
-# As AWS's own examples have it: the whole of a function that reports what has failed.
-REPORTING = """
-from aws_lambda_powertools.utilities.batch import (
-    BatchProcessor, EventType, process_partial_response,
-)
-import app
-
-processor = BatchProcessor(event_type=EventType.DynamoDBStreams)
-
-def record_handler(record):
-    app.handler({"Records": [record.raw_event]}, processor.lambda_context)
-
-def handler(event, context):
-    return process_partial_response(event, record_handler, processor, context)
 """
 # Ends the program within the batch that k3 begins.
 ENDING = """
@@ -75,7 +52,6 @@ def sim() -> Iterator[Simulator]:
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     (tmp_path / "app.py").write_text(APP)
-    (tmp_path / "reporting.py").write_text(REPORTING)
     return tmp_path
 
 
@@ -139,17 +115,3 @@ def test_the_batch_in_hand_is_the_last_one(sim: Simulator, place: Path) -> None:
     rest = ["--lambda", "app.handler", "--checkpoint", "state.json", "--no-follow"]
     assert run(*ALL, *rest, env=sim.environment, cwd=place).status == 0
     assert keys(place) == ["k0 k1 k2", "k3 k4 k5", "k6 k7"]
-
-
-def test_a_killed_shard_process_repeats_nothing_that_waits(sim: Simulator, place: Path) -> None:
-    options = [*ALL, "-ps", "--lambda", "app.handler", "--batch-window", "600"]
-    with Program(*options, env=sim.environment, cwd=place) as program:
-        program.wait_for_lines(8)
-        parent = program.process.pid
-        (child,) = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-        os.kill(int(child), signal.SIGKILL)
-        program.wait_for_status("starting it again")
-        sim.put({"pk": {"S": "later"}})
-        program.wait_for_lines(9)
-        program.end(signal.SIGTERM)
-    assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7 later"]

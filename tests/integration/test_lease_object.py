@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -68,17 +67,6 @@ def test_an_object_that_was_removed_is_not_written_again(s3: Any) -> None:
     assert mine.replace(first, None)
     s3.delete_object(Bucket="positions", Key="watches/orders.json")
     assert not mine.replace(LeaseRecord("one", 2, 6.0, b"{}"), first)
-
-
-def test_people_can_read_it(s3: Any) -> None:
-    assert lease().replace(LeaseRecord("one", 1, 6.0, b'{"shards": []}'), None)
-    body = s3.get_object(Bucket="positions", Key="watches/orders.json")["Body"].read()
-    assert json.loads(body) == {
-        "holder": "one",
-        "counter": 1,
-        "seconds": 6.0,
-        "token": {"shards": []},
-    }
 
 
 def test_what_is_no_place_for_positions_is_refused(s3: Any) -> None:

@@ -40,25 +40,9 @@ def test_a_watch_is_looked_at_and_ended(sim: Simulator) -> None:
     assert any("Done: 30 records" in line for line in terminal.shown)
 
 
-def test_an_items_history_is_there_in_the_demo_too() -> None:
-    words = sys.executable, "-m", "watcher", "demo", "--live", "--keep", "--seconds", "1"
-    with Terminal(*words, env={}) as terminal:
-        sees(terminal, "changes")
-        sees(terminal, "INSERT")
-        terminal.press(b"k")
-        sees(terminal, "reading the stream")
-        sees(terminal, "+ total")
-        terminal.process.send_signal(signal.SIGTERM)
-
-
-@pytest.mark.parametrize("is_sessions", [True, False], ids=["hang-up", "without a signal"])
-def test_it_ends_where_its_terminal_is_gone(
-    is_sessions: bool, sim: Simulator, tmp_path: Path
-) -> None:
+def test_it_ends_where_its_terminal_is_gone(sim: Simulator, tmp_path: Path) -> None:
     checkpoint = tmp_path / "state.json"
-    # The forked program's terminal is not its session's: nobody sends a SIGHUP.
-    begin = ["env"] if is_sessions else []
-    with Terminal(*begin, *WATCH, "--checkpoint", str(checkpoint), env=sim.environment) as terminal:
+    with Terminal(*WATCH, "--checkpoint", str(checkpoint), env=sim.environment) as terminal:
         sees(terminal, "30 changes")
         terminal.hang_up()
         assert terminal.end() == 128 + signal.SIGHUP

@@ -94,20 +94,6 @@ def test_a_reenabled_stream_is_gone_on_with_and_the_gap_is_said(sim: Simulator) 
     assert program.err[-1].endswith("1 DATA LOSS")
 
 
-def test_a_checkpoint_goes_on_from_a_tables_former_stream_to_its_new_one(
-    sim: Simulator, checkpoint: str
-) -> None:
-    watched_once(sim, checkpoint)
-    sim.bulk(5)
-    sim.enable_new_stream()
-    sim.bulk(5)
-    program = resumed_until(sim, checkpoint, 10)
-    assert numbers(program) == [record.sequence_number for record in sim.records[10:]]
-    assert len(losses(program)) == 1
-    again = resumed(sim, checkpoint)
-    assert again.status == 0 and not again.out and not losses(again)
-
-
 def test_a_stream_named_by_its_arn_ends_with_the_new_ones_name(
     sim: Simulator, checkpoint: str
 ) -> None:

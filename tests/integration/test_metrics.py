@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import signal
 import urllib.request
 from collections.abc import Callable
@@ -18,7 +16,6 @@ from tests.support.program import Program
 
 SHARDS = 2
 
-DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana.json"
 Series = dict[tuple[str, str], float]
 
 
@@ -122,23 +119,3 @@ def test_the_exporter_ends_with_the_manager_however_that_ends(sim: Simulator, nu
         eventually(lambda: not is_open(address))
         # Nothing of ours has the program's output open any more.
         assert program.wait() in (0, -number)
-
-
-def test_every_metric_of_the_dashboard_is_in_a_scrape(sim: Simulator) -> None:
-    dashboard = json.loads(DASHBOARD.read_text())
-    expressions = [t["expr"] for panel in dashboard["panels"] for t in panel["targets"]]
-    used = set(re.findall(r"watcher_\w+", " ".join(expressions)))
-    sim.add_table("positions", 0, key="name")
-    checkpoint = "--checkpoint", "dynamodb://positions/orders"
-    with watching(sim, "--print-summary", *checkpoint) as program:
-        address = url(program)
-        program.wait_for_status("Watching")
-        found = wait_for(
-            address, lambda now: any(name == "watcher_shard_lag_seconds" for name, _ in now)
-        )
-    exported = {name for name, _ in found} - {
-        f"watcher_handler_seconds_{name}" for name in ("count", "sum")
-    }
-    assert used == exported, "all of them are shown, and there are no others"
-    ids = [panel["id"] for panel in dashboard["panels"]]
-    assert len(set(ids)) == len(ids)

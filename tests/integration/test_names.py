@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulator import Simulator
 from tests.support.program import run
-from watcher import Stream, cli, watch
+from watcher import Stream, watch
 from watcher.errors import StreamError
 
 pytestmark = pytest.mark.proof
@@ -63,21 +63,6 @@ def test_another_accounts_table_is_read_and_not_our_own_of_that_name(simulator: 
     ]
     with pytest.raises(StreamError, match="there is arn"):
         watched(simulator, table)
-
-
-def test_without_describe_table_everything_works_by_the_tables_name(
-    simulator: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    simulator.write("a", 3)
-    simulator.set_faults(auth_error="AccessDeniedException", auth_operations=("DescribeTable",))
-    assert watched(simulator, "orders") == [1, 2, 3]
-    for name, value in simulator.environment.items():
-        monkeypatch.setenv(name, value)
-    assert cli.main(["shards", "orders"]) == 0
-    assert simulator.stream_arn in capsys.readouterr().out
-    program = run("orders", "-v", "--no-follow", env=simulator.environment)
-    assert program.status == 0
-    assert f"DescribeTable is not allowed; ListStreams names {simulator.stream_arn}" in program.err
 
 
 @pytest.mark.parametrize("naming", ["alternator", "alternator-kcl"])

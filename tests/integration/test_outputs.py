@@ -35,10 +35,7 @@ from tests.support.secret import secret_item as secret
 from tests.support.terminal import Terminal
 from tests.support.trails import deliver, role
 from tests.support.wire import ODD_ITEM, ODD_VALUES
-from watcher.aws.model import Listing, Shard
-from watcher.cli.streams import tree
 from watcher.delivery import handler_modules
-from watcher.formatting.text import write_text
 
 HASH = f"{SECRET}{HOSTILE}"
 NAME = "at\x1b[2J\x9btribute\u202e"
@@ -259,33 +256,11 @@ def test_kinds_have_colours_on_a_terminal_and_in_a_pipe_if_asked_for(there: Simu
     assert "use auto, always or never" in refused.err[-1]
 
 
-def test_times_follow_the_zone(there: Simulator) -> None:
-    words = shlex.split("orders --from trim-horizon --max-records 1 --print-summary")
-    assert "+05:30] - " in run(*words, env={**there.environment, "TZ": "Asia/Kolkata"}).out[0]
-
-
 def test_o_chooses_the_handler_that_prints_it(there: Simulator) -> None:
     lines = run(*shlex.split(f"{ALL} -o debezium"), env={}).out
     assert [json.loads(line)["op"] for line in lines] == ["c", "u", "c", "d"]
     refused = run("orders", "-o", "yaml", env={})
     assert "use json, jsonl, csv, table or debezium" in refused.err[-1]
-
-
-def test_a_tree_of_shards_shows_what_an_endpoint_calls_them() -> None:
-    listing = Listing(
-        arn=f"arn:aws:dynamodb:us-east-1:1:table/{HOSTILE}/stream/x",
-        table=HOSTILE,
-        status="ENABLED",
-        view_type=HOSTILE,
-        shards=[Shard(HOSTILE, None, HOSTILE, None)],
-        pages=1,
-        time=datetime.now(UTC),
-    )
-    screen = io.StringIO()
-    screen.isatty = lambda: True  # type: ignore[method-assign]
-    for line in tree(listing):
-        write_text(f"{line}\n", screen)
-    refuse_steering(screen.getvalue())
 
 
 # A user's own text around values that are escaped; bytes to a pipe; what executors have escaped.

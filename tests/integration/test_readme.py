@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -29,12 +30,9 @@ _SAME = (
 )
 TEXT = "\n".join([README, *(PAGES[f"{name}.md"] for name in _SAME)])
 FILES = files(TEXT)
-# tests/spark/test_source.py reads those that have Spark.
-PROGRAMS = [
-    text
-    for text in dict.fromkeys(of_kind("python", TEXT))
-    if text not in FILES.values() and "spark" not in text
-]
+_ALL = [text for text in dict.fromkeys(of_kind("python", TEXT)) if text not in FILES.values()]
+PROGRAMS = [text for text in _ALL if "spark" not in text]
+PROGRAMS_ON_SPARK = [text for text in _ALL if "spark" in text]
 COMMANDS = list(dict.fromkeys(commands(TEXT)))
 OF_README = {*commands(README), *of_kind("python", README)}
 JOBS = ("query", "archive", "replicate")
@@ -164,6 +162,7 @@ def test_the_first_screen_is_there() -> None:
     assert ON_SPARK
     assert FILES
     assert PROGRAMS
+    assert PROGRAMS_ON_SPARK
 
 
 @pytest.mark.parametrize("command", fast_in_readme(HERE))
@@ -213,6 +212,19 @@ def test_a_program_of_the_readme_works_as_written(text: str, place: Path) -> Non
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+@pytest.mark.parametrize("text", PROGRAMS_ON_SPARK, ids=range(len(PROGRAMS_ON_SPARK)))
+def test_a_program_on_spark_has_imports_and_options_that_there_are(text: str) -> None:
+    """What comes of the changes is shown by tests/spark."""
+    from watcher.spark.options import parse
+
+    played = mock.MagicMock()
+    with mock.patch("watcher.spark.register"):
+        exec(compile(text, "docs", "exec"), {"spark": played, "query": played})
+    given = dict(re.findall(r'\.option\("(\w+)", "([^"]+)"\)', text))
+    if "dynamodb_export" not in text:
+        parse({**given, "stream": "orders"}, streaming="readStream" in text)
 
 
 def test_the_demo_script_runs_in_an_environment_that_is_made(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import re
 import shlex
@@ -91,22 +90,6 @@ def test_who_can_not_redact_refuses_to(
     assert "--redact: " in err and "watcher.toml" in err, err
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("history", "orders", "--key", f"pk={SECRET}"),
-        ("count", "orders", "--by", "caller,key"),
-        ("report", "orders", "--to", "-"),
-    ],
-    ids=lambda each: each[0],
-)
-def test_callers_are_found_by_the_key_that_nobody_sees(
-    command: tuple[str, ...], there: Simulator
-) -> None:
-    status, out, err = run(*command, "--who", "AWSLogs", "--redact", "pk=hash")
-    assert status == 0 and "role/api" in out, err
-
-
 def test_a_topic_gets_nothing_of_it(there: Simulator) -> None:
     kafka = pytest.importorskip("confluent_kafka")
     cluster = kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
@@ -127,16 +110,6 @@ def test_a_topic_gets_nothing_of_it(there: Simulator) -> None:
     refuse_traces(out.encode(), err.encode())
     refuse_traces(*(part for each in got for part in (each.key(), each.value())))
     refuse_traces(*(repr(each.headers()).encode() for each in got))
-
-
-def test_hashed_keys_can_be_joined(there: Simulator) -> None:
-    """Across commands, and with what another program hashes."""
-    _, out, _ = run("watch", "orders", *WATCH, "--print-json", "--redact", "pk=hash")
-    keys = {json.loads(line)["dynamodb"]["Keys"]["pk"]["S"] for line in out.splitlines()}
-    _, then, _ = run("as-of", "orders", at(there), "--redact", "pk=hash")
-    assert keys == {json.loads(then)["pk"]}
-    (stream,) = {record.key["pk"] for record in pulled(redact="pk=hash")}
-    assert keys == {stream}
 
 
 def pulled(**options: Any) -> list[Record]:

@@ -1,4 +1,4 @@
-"""Where the system gives little: a read-only root, a long TMPDIR, few open files."""
+"""Where the system gives little: a read-only root."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.eventually import PATIENCE
 
 pytestmark = pytest.mark.proof
 
-UP_TO_NOW = ["orders", "--from", "trim-horizon", "--no-follow"]
+UP_TO_NOW = ["--from", "trim-horizon", "--no-follow"]
 VOLUMES = [
     *(each["mountPath"] for each in CONTAINER["volumeMounts"]),
     "/dev/shm",  # a container's runtime puts it there by itself
@@ -31,14 +31,6 @@ def sim() -> Iterator[Simulator]:
         simulator.write("a", 3)
         simulator.advance(60)
         yield simulator
-
-
-def run(
-    sim: Simulator, *words: str, before: str = "", **more: str
-) -> subprocess.CompletedProcess[str]:
-    """The command line as it is, after some lines of a shell's."""
-    program = shlex.join([sys.executable, "-m", "watcher", *words])
-    return shell(f"{before}\nexec {program}", [], {**os.environ, **sim.environment, **more})
 
 
 def shell(
@@ -61,10 +53,7 @@ def run_in_read_only_root(
     unshare = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() else [])]
     tried = shell("mount -o remount,bind,ro /", unshare, dict(os.environ))
     if tried.returncode:
-        reason = f"no mounts of one's own here: {tried.stderr.strip()}"
-        if os.environ.get("CI") and not os.geteuid():
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+        pytest.skip(f"no mounts of one's own here: {tried.stderr.strip()}")
     here = shlex.quote(str(Path.cwd()))
     lines = [f"mount --bind {here} {here}", f"mount -o remount,bind,ro {here}", f"exec 9<{here}"]
     for folder in ("/var/tmp", "/dev/shm", "/tmp"):
@@ -89,20 +78,7 @@ def test_the_manifests_roots_have_what_a_watch_writes_to(
 ) -> None:
     asked = [each for each in words if "checkpoint" not in each and "metrics" not in each]
     done = run_in_read_only_root(
-        sim, *asked, *UP_TO_NOW[1:], *more, "--metrics-port", "0", writable=VOLUMES
+        sim, *asked, *UP_TO_NOW, *more, "--metrics-port", "0", writable=VOLUMES
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 3
-
-
-@pytest.mark.parametrize("limit", [14, 20])
-def test_too_few_open_files_are_said_in_a_line_that_names_the_limit(
-    limit: int, sim: Simulator
-) -> None:
-    done = run(sim, *UP_TO_NOW, before=f"ulimit -n {limit}")
-    assert done.returncode == 3
-    (error,) = (line for line in done.stderr.splitlines() if line.startswith("error: "))
-    assert error.startswith(
-        f"error: can't start a worker: Too many open files: {limit} are allowed"
-    )
-    assert done.stderr.count("Can't start a worker") <= 2  # a line for each shard

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.dynamodb_local import DynamoDBLocal
-from watcher import Record, Stream, watch
+from watcher import Record, watch
 from watcher.aws.tables import TablesClient
 
 ITEMS = 120
@@ -147,31 +147,3 @@ def test_a_watch_that_is_stopped_in_between_knows_the_table_in_the_end(
         server.client().put_item(TableName=table, Item=item)
         watch(table, [ledger.take], max_records=1, **options)
         assert there(ledger)["k1"] == 1_000_000, "the items not again"
-
-
-def test_a_stream_that_is_resumed_from_its_token_does_too(server: DynamoDBLocal) -> None:
-    ledger, until, rows = Ledger(), time.monotonic() + 540, dict[str, int]()
-    with written_to(server, "snap-stream") as end, Stream("snap-stream", snapshot=True) as first:
-        for record in first:
-            if record is not None:
-                ledger.take(record)
-            if len(ledger.kinds) > 50:
-                break
-        token = first.token
-        assert 0 < token["snapshot"]["items"] < ITEMS
-        with Stream("snap-stream", token, snapshot=True) as second:
-            for record in second:
-                if record is not None:
-                    ledger.take(record)
-                # Not only where nothing has come: those who write may be faster than it reads.
-                is_time = record is None or len(ledger.kinds) % 20 == 0
-                is_seen = len({*ledger.kinds}) == 4 and second.token["snapshot"].get("done")
-                if not rows and is_time and is_seen:
-                    end()
-                    rows = in_table(server, "snap-stream")
-                if rows and there(ledger) == rows:
-                    break
-                assert time.monotonic() < until
-    assert ledger.wrong == []
-    assert ledger.kinds.count("SNAPSHOT") == second.token["snapshot"]["items"]
-    assert {"SNAPSHOT", "INSERT", "MODIFY", "REMOVE"} == set(ledger.kinds)

@@ -1,16 +1,12 @@
 """On a cluster: a standalone master and two workers, whose Pythons come with the job, packed.
 
-What travels to an executor is only what was pickled, and what is in `--archives`. An executor is
-killed, a task fails, and one is so slow that Spark starts it a second time: each row comes once.
-Executors come and go with the work (dynamic allocation).
+What travels to an executor is only what was pickled, and what is in `--archives`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -19,7 +15,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pyarrow.dataset
 import pytest
@@ -40,22 +35,13 @@ def play(master: str, stream: str, endpoint: str) -> None:
     """The driver: a question to workers without watcher, an archive by workers that have it."""
     from watcher.aws.config import AwsConfig
     from watcher.errors import WatcherError
-    from watcher.spark import register, session
+    from watcher.spark import session
     from watcher.spark.jobs import archive, query
 
     settings = [
         "spark.archives=bare.tar.gz#bare,environment.tar.gz#environment",
         "spark.executor.memory=512m",
         f"spark.executor.extraJavaOptions={home.JAVA}",
-        # Executors go after a job and come with the next. The start of one costs 5 CPU s.
-        "spark.dynamicAllocation.enabled=true",
-        "spark.dynamicAllocation.shuffleTracking.enabled=true",
-        "spark.dynamicAllocation.initialExecutors=2",
-        "spark.dynamicAllocation.executorIdleTimeout=10s",
-        "spark.speculation=true",
-        "spark.speculation.interval=100ms",
-        "spark.speculation.minTaskRuntime=1s",
-        "spark.speculation.task.duration.threshold=5s",  # also of a stage of one task
     ]
     spark = session.start(master=master, conf=settings)
     here = AwsConfig("us-east-1", None, endpoint)
@@ -64,45 +50,8 @@ def play(master: str, stream: str, endpoint: str) -> None:
     except WatcherError as error:
         print(error)
     spark.sparkContext.pythonExec = "./environment/bin/python"
-    register(spark)
     archive(stream, to="lake", once=True, connection=here, spark=spark)
-    deadline, blocks = time.monotonic() + PATIENCE, spark.sparkContext._jsc.sc()
-    while blocks.getExecutorMemoryStatus().size() > 1:  # the driver's own
-        assert time.monotonic() < deadline, "idle executors stay"
-        time.sleep(0.1)
-    read = spark.readStream.format("dynamodb_streams").option("maxRecordsPerTrigger", 300)
-    read = read.options(stream=stream, endpointUrl=endpoint, region="us-east-1")
-    numbers = read.option("startingPosition", "trim_horizon").load().select("sequence_number")
-    writer = in_trouble(numbers, os.getcwd()).writeStream.format("parquet")
-    writer = writer.options(path="troubled", checkpointLocation="checkpoint")
-    assert writer.trigger(availableNow=True).start().awaitTermination(PATIENCE)
     spark.stop()
-
-
-def in_trouble(rows: Any, folder: str) -> Any:
-    """The same rows; of the first tasks one kills its executor, one fails, and one hangs."""
-
-    def passed(batches: Iterator[Any]) -> Iterator[Any]:
-        from pyspark import TaskContext
-
-        task = TaskContext.get()
-        assert task is not None
-        troubles = () if task.attemptNumber() else ("killed", "failed", "slow")
-        for batch in batches:
-            for trouble in troubles:
-                try:
-                    os.close(os.open(os.path.join(folder, trouble), os.O_CREAT | os.O_EXCL))
-                except FileExistsError:
-                    continue
-                if trouble == "failed":
-                    raise ValueError("a task fails")
-                if trouble == "killed":  # this process's parent is Spark's daemon, its parent a JVM
-                    with open(f"/proc/{os.getppid()}/stat") as daemon:
-                        os.kill(int(daemon.read().rpartition(")")[2].split()[1]), signal.SIGKILL)
-                time.sleep(PATIENCE)
-            yield batch
-
-    return rows.mapInArrow(passed, rows.schema)
 
 
 def pack(folder: Path, name: str, *, with_watcher: bool) -> None:
@@ -156,9 +105,8 @@ def master(tmp_path: Path) -> Iterator[str]:
             except ConnectionRefusedError:
                 assert time.monotonic() < deadline, (tmp_path / "daemons.log").read_text()[-3000:]
                 time.sleep(0.1)  # nobody tells us across processes
-        # A host that had a task gets no speculative try of it: so two names of this one.
-        for number, host in enumerate(("127.0.0.1", "localhost"), 1):
-            place = ["--host", host, "--work-dir", str(tmp_path / f"worker-{number}")]
+        for number in (1, 2):
+            place = ["--host", "127.0.0.1", "--work-dir", str(tmp_path / f"worker-{number}")]
             daemon("worker.Worker", "--cores", "1", "--memory", "1g", *place, url)
         yield url
 
@@ -201,21 +149,6 @@ def test_workers_read_with_the_environment_that_came_packed_or_name_what_they_la
     data = pyarrow.dataset.dataset(tmp_path / "lake", format="parquet", partitioning="hive")
     numbers = data.to_table(columns=["sequence_number"])["sequence_number"].to_pylist()
     assert sorted(numbers, key=int) == written
-    assert {path.name for path in tmp_path.glob("*") if not path.suffix} >= {
-        "killed",
-        "failed",
-        "slow",
-    }
-    data = pyarrow.dataset.dataset(files_of(tmp_path / "troubled"), format="parquet")
-    numbers = data.to_table()["sequence_number"].to_pylist()
-    assert sorted(numbers, key=int) == written
-
-
-def files_of(sink: Path) -> list[str]:
-    """The files that the log of Spark's file sink names: those of tries that failed are no rows."""
-    logs = [path for path in (sink / "_spark_metadata").iterdir() if path.name.isdigit()]
-    lines = [line for path in logs for line in path.read_text().splitlines()[1:]]
-    return [json.loads(line)["path"].removeprefix("file://") for line in lines]
 
 
 if __name__ == "__main__":

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
@@ -61,35 +59,6 @@ def test_no_line_of_data_or_log_is_torn_while_the_status_is_shown(sim: Simulator
         assert len(data(terminal)) == 800
         assert shown[-1].startswith("Done: 800 records")
         assert terminal.screen.cursor.x == 0 and not terminal.screen.cursor.hidden
-
-
-def test_up_to_now_it_says_how_many_shards_are_read(sim: Simulator, tmp_path: Path) -> None:
-    sim.bulk(2000, keys=20)
-    options = ("--from", "trim-horizon", "--no-follow")
-    with watching(sim, *options) as terminal:
-        assert terminal.end() == 0
-        assert len(data(terminal)) == 2000
-        assert terminal.shown[-1].startswith("Done: 2000 records")
-    finished = [int(text) for text in re.findall(rb"(\d)/2 shards", terminal.written)]
-    assert finished == sorted(finished) and finished[-1] == 2
-
-
-@pytest.mark.parametrize(
-    ("options", "env"),
-    [(["--log-format", "json"], {}), ([], {"TERM": "dumb"})],
-)
-def test_there_is_none_where_nobody_wants_it(
-    sim: Simulator, options: list[str], env: Mapping[str, str]
-) -> None:
-    environment = {**sim.environment, **env}
-    command = (*WATCHER, "orders", "--print-summary", *options)
-    with Terminal(*command, env=environment, columns=400) as terminal:
-        terminal.wait_for(lambda: "Watching 2 shards" in "".join(terminal.shown))
-        sim.write("a")
-        terminal.wait_for(lambda: len(data(terminal)) == 1)
-        terminal.press(b"\x03")
-        assert terminal.end() == 0
-    assert b"shards open" not in terminal.written
 
 
 def test_a_suspended_watch_leaves_the_shell_a_clean_line_and_comes_back(

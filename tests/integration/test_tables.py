@@ -53,22 +53,3 @@ def test_two_tables_rotate_under_a_watch_that_is_ended_and_resumed(
     found = sort_keys(last.out)
     assert sum(map(len, found.values())) == 30
     assert all(found[name] == expected(170 - len(found[name]), len(found[name])) for name in names)
-
-
-def test_lines_for_people_begin_with_the_table_and_names_without_a_stream_are_named(
-    fresh_dynamodb_local: DynamoDBLocal,
-) -> None:
-    server = fresh_dynamodb_local
-    arn = server.create_table("orders")
-    server.create_table("plain", None)
-    put(server, "orders", 0, 1)
-    options = ("--from", "trim-horizon", "--no-follow", "-ps", "--color", "always")
-    several = run("orders", arn, "plain", *options, env=server.environment)
-    assert several.status == 3
-    (line,) = several.out
-    assert line.startswith("\x1b[36morders\x1b[0m [")
-    assert sum("table 'plain' has no stream" in each for each in several.err) == 2
-    done, error = several.err[-2:]
-    assert done.startswith("Done: 1 record (1 INSERT), 1 shard") and "has no stream" in error
-    (alone,) = run("orders", *options, env=server.environment).out
-    assert alone.startswith("[")

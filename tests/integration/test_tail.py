@@ -33,11 +33,6 @@ def spread(sim: Simulator, count: int) -> None:
         sim.advance(1)
 
 
-def test_the_last_of_several_shards_are_the_last_by_time(sim: Simulator) -> None:
-    spread(sim, 30)
-    assert not any(judge(sim.records[-7:], see(sim, 7)))
-
-
 def test_what_comes_meanwhile_and_later_follows_once(sim: Simulator) -> None:
     spread(sim, 20)
     more = iter(range(12))

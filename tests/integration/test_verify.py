@@ -1,12 +1,8 @@
 """Every block of docs/verify.md runs as it is written."""
 
-import errno
-import io
 import json
-import os
 import re
 import shlex
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +18,6 @@ from tests.simulator import Simulator
 from tests.support import pages
 from tests.support.hand_clock import HandClock
 from watcher.cli import main
-from watcher.errors import ResourceError
 
 BLOCKS = pages.blocks(pages.PAGES["verify.md"])
 COMMANDS = [
@@ -58,24 +53,6 @@ def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Simulator]
         simulator.client("dynamodb").delete_item(TableName="orders", Key=key("bob", 2))
         simulator.advance(1800)
         yield simulator
-
-
-class _Full(io.BytesIO):
-    def writelines(self, lines: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def test_a_full_disk_is_an_error_of_one_line(
-    shop: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Path("copy.jsonl").write_text('{"PK": "eve", "SK": "order-9", "city": "Koeln"}\n')
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda *args, **options: _Full())
-    monkeypatch.setattr("watcher.time_machine.sorted_lines.MEMORY_BYTES", 1)
-    assert main(["verify", "orders", "--with", "copy.jsonl"]) == ResourceError.exit_status
-    assert capsys.readouterr().err.splitlines()[-1] == (
-        "error: No space left on device: the folder of temporary files is full; "
-        "free some space, or set TMPDIR to another folder"
-    )
 
 
 @pytest.mark.proof
@@ -173,26 +150,6 @@ def make_copies(shop: Simulator, capsys: pytest.CaptureFixture[str], *, wrong: b
             file.write(json.dumps(typed) + "\n")
     duckdb.execute("COPY (FROM 'export.jsonl') TO 'export.parquet'")
     capsys.readouterr()
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ("", "name a copy: "),
-        ("--with postgresql://x/y", "export a database to Parquet"),
-        ("--with ./x.csv", "give files of one kind"),
-        ("--with ./nothing", "there is no such file"),
-        ("--with ./x.jsonl --read-limit 0", "more than 0 capacity units"),
-    ],
-)
-def test_what_can_not_be_compared_is_said_in_a_line(
-    shop: Simulator, capsys: pytest.CaptureFixture[str], words: str, text: str
-) -> None:
-    for name in ("x.jsonl", "x.csv"):
-        Path(name).write_text("{}\n")
-    assert main(["verify", "orders", *shlex.split(words)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert text in line
 
 
 def test_another_table_that_is_not_there_may_be_a_wrong_name(

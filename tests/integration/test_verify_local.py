@@ -13,6 +13,7 @@ import pytest
 
 from tests.ledger.ledger import an_item
 from tests.support.dynamodb_local import DynamoDBLocal
+from watcher.aws.tables import TablesClient
 from watcher.cli import main
 from watcher.records.record import wire_item
 
@@ -90,17 +91,19 @@ def test_a_copy_that_is_a_little_behind_is_equal_while_both_are_written(
     for _ in range(200):
         orders.write()
     command = ["verify", "orders", "--with", "orders-copy"]
-    writes, rotated = itertools.count(), threading.Event()
+    scan, rotations = TablesClient.scan, itertools.count()
 
-    def write_and_rotate() -> None:
-        orders.write()
-        if next(writes) == 5:
-            fresh_dynamodb_local.rollover()
-            rotated.set()
+    def rotate_and_scan(client: TablesClient, *place: Any, **how: Any) -> Any:
+        """The first page has been read when the shards rotate."""
+        for page in scan(client, *place, **how):
+            if next(rotations) == 0:
+                fresh_dynamodb_local.rollover()
+            yield page
 
-    with beside(write_and_rotate):
+    monkeypatch.setattr(TablesClient, "scan", rotate_and_scan)
+    with beside(orders.write):
         assert main(command) == 0, capsys.readouterr()
-        assert rotated.is_set(), "during the comparison"
+    assert next(rotations) > 1, "the shards rotated during the comparison"
     assert capsys.readouterr().out.endswith(" items, 0 differ\n")
 
     orders.apply("orders-copy", "by-hand", {**key("by-hand"), "city": {"S": "Köln"}})

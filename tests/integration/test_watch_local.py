@@ -1,7 +1,6 @@
 """The whole program against the real DynamoDB Local: rotations, ageing, all types."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 
 from tests.support.dynamodb_local import DynamoDBLocal
 from tests.support.program import Program, Ran, run
-from watcher import Stream, watch
+from watcher import watch
 
 ITEM: dict[str, Any] = {
     "S": {"S": "Grüße \x1b[31m"},
@@ -122,35 +121,3 @@ def test_a_disabled_stream_is_readable_and_the_reenabled_one_is_the_tables(
     start.append("--no-follow")
     assert sort_keys(run("orders", *start, env=server.environment)) == expected(5, 5)
     assert sort_keys(run(old, *start, env=server.environment)) == expected(0, 5)
-
-
-def test_streams_and_shards_are_shown(fresh_dynamodb_local: DynamoDBLocal) -> None:
-    server = fresh_dynamodb_local
-    arn = server.create_table("orders")
-    server.create_table("other")
-    put(server, "orders", 0, 1)
-    server.rollover()
-    listed = run("streams", env=server.environment).out
-    assert {line.split("\t")[0] for line in listed} == {"orders", "other"}
-    (only,) = run("streams", "--table", "orders", env=server.environment).out
-    assert only.split("\t")[2:5] == [arn, "NEW_AND_OLD_IMAGES", "1 open shard"]
-    top, parent, child = run("shards", "orders", env=server.environment).out
-    assert arn in top
-    assert re.match(r"└── shardId-\S+  closed  opened \d+ .* ago  \d+\.\.\d+", parent)
-    assert re.match(r"    └── shardId-\S+  open  opened \d+ .* ago  \d+\.\.", child)
-
-
-def test_a_stream_pulled_over_rotations_and_ageing(fresh_dynamodb_local: DynamoDBLocal) -> None:
-    server = fresh_dynamodb_local
-    arn = server.create_table("orders")
-    stream = Stream(arn, "trim_horizon", region="us-east-1", endpoint_url=server.endpoint_url)
-    pulled: list[str] = []
-    for generation in range(3):
-        put(server, "orders", generation * 20, 20)
-        server.rollover()
-        server.dilate_time(1)
-        while len(pulled) < (generation + 1) * 20:
-            if (record := next(stream)) is not None:
-                pulled.append(record.key["SK"])
-    assert pulled == expected(0, 60)
-    assert not stream.losses

@@ -1,6 +1,5 @@
 """The whole program against the simulator: splits, rotations, kills, resumes."""
 
-import os
 import random
 import signal
 from datetime import UTC, datetime
@@ -50,23 +49,6 @@ def test_a_range_of_time_ends_by_itself_and_leaves_out_what_was_made_later(
     )
     assert program.status == 0
     assert sorted(numbers(program)) == sorted(wanted)
-
-
-@pytest.mark.parametrize(
-    "number", [signal.SIGKILL, pytest.param(signal.SIGSEGV, marks=pytest.mark.proof)]
-)
-def test_a_killed_shard_process_is_started_again_and_repeats_nothing(
-    sim: Simulator, number: int
-) -> None:
-    with Program("orders", "--print-json", env=sim.environment) as program:
-        program.wait_for_status("Watching")
-        for round_ in range(1, 4):
-            sim.bulk(3000, keys=30)
-            os.kill(children_of(program.process.pid)[0], number)
-            program.wait_for_lines(3000 * round_)
-        program.end()
-    assert any(f"signal {int(number)}" in line for line in program.err)
-    assert_complete(sim, numbers(program))
 
 
 @pytest.mark.parametrize("workers", ["processes", "threads"])
