@@ -21,24 +21,10 @@ def stream(clock: HandClock) -> PlayedStream:
     return made
 
 
-def end(clock: HandClock, shard_id: str = "a") -> EndDetector:
-    made = EndDetector(
-        ARN, shard_id, NOON + timedelta(seconds=3), clock=clock, reads=PageFetcher(clock)
-    )
+def end(clock: HandClock) -> EndDetector:
+    made = EndDetector(ARN, "a", NOON + timedelta(seconds=3), clock=clock, reads=PageFetcher(clock))
     made.on_iterator(NOON)
     return made
-
-
-def pages_to_the_end(clock: HandClock, made: EndDetector, shard_id: str) -> int:
-    stream = PlayedStream(clock)
-    stream.write(shard_id, range(10))
-    for pages in range(1, 100):
-        clock.sleep(made.delay)
-        made.on_page(is_empty=True)
-        if made.at_end(int(number(9)), has_records=False, service=stream):
-            assert stream.reads == [shard_id], "one read at LATEST"
-            return pages
-    raise AssertionError("no end")
 
 
 def reads(made: EndDetector, empty_pages: int) -> None:
@@ -46,10 +32,16 @@ def reads(made: EndDetector, empty_pages: int) -> None:
         made.on_page(is_empty=True)
 
 
-def test_an_idle_shard_ends_as_soon_as_a_write_would_have_reached_it(clock: HandClock) -> None:
+def test_an_idle_shard_ends_as_soon_as_a_write_would_have_reached_it(
+    clock: HandClock, stream: PlayedStream
+) -> None:
     """Whatever its age: 36 empty pages are a quiet day's."""
-    began, made = clock.monotonic(), end(clock)
-    assert pages_to_the_end(clock, made, "a") == 36
+    began, made, pages = clock.monotonic(), end(clock), 0
+    while not made.at_end(int(number(9)), has_records=False, service=stream):
+        clock.sleep(made.delay)
+        made.on_page(is_empty=True)
+        pages += 1
+    assert pages == 36 and stream.reads == ["a"], "one read at LATEST"
     assert 2 <= clock.monotonic() - began < 3
 
 
