@@ -25,18 +25,21 @@ from tests.spark.conftest import PATIENCE, missing
 from tests.support import exports
 from tests.support.dynamodb_local import DynamoDBLocal, MissingPart
 from tests.support.lakes import Lake
+from watcher.aws.config import AwsConfig
 from watcher.cli import main
+from watcher.errors import UsageError
 from watcher.mirror.versions import COPIED
 from watcher.records.plain_json import plain_json
+from watcher.spark.merge import merge_into
 
 __all__ = ["fresh_dynamodb_local"]  # a fixture
 
 pytestmark = pytest.mark.spark
 
 
-def a_lake(kind: str, folder: Path) -> Lake:
+def a_lake(kind: str, folder: Path, s3: str = "") -> Lake:
     try:
-        return Lake(kind, folder)
+        return Lake(kind, folder, s3)
     except MissingPart as part:
         missing(str(part))
         raise
@@ -79,6 +82,12 @@ def test_a_delta_table_is_kept_equal_by_spark_s_merge(
         assert "4 items, 0 differ" in capsys.readouterr().out
         assert main(["mirror", "orders", "--to", lake.target, "--no-follow"]) == 2
         assert "is of --engine spark" in capsys.readouterr().err
+
+
+def test_a_place_that_this_spark_can_not_write_is_refused(spark: Any, sim: Simulator) -> None:
+    connection = AwsConfig("us-east-1", None, sim.endpoint)
+    with pytest.raises(UsageError, match="to: s3a://lake/orders: this Spark has no s3a://; give"):
+        merge_into(spark, sim.stream_arn, "s3a://lake/orders", connection=connection)
 
 
 class Shop:

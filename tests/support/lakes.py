@@ -30,14 +30,14 @@ SPARKS = {"delta": "4.2", "iceberg": "4.1"}
 class Job:
     """A command whose Spark is another than the one installed here: not one that was forked."""
 
-    def __init__(self, words: Sequence[str], env: Mapping[str, str], log: Path) -> None:
-        self._log = log
+    def __init__(self, words: Sequence[str], env: Mapping[str, str], folder: Path) -> None:
+        self._log = log = folder / "job.log"
         with log.open("w") as err:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "watcher", *words],
                 env=env,
                 stderr=err,
-                cwd=ROOT,
+                cwd=folder,
                 start_new_session=True,
             )
 
@@ -77,31 +77,31 @@ class Job:
 
 
 class Lake:
-    """Tables of one format in a folder."""
+    """Tables of one format in a folder, or in the bucket `lake` of an endpoint of S3."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path, s3: str = "") -> None:
         self.kind = kind
         self.folder = folder
+        self._s3 = s3
         cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "watcher"
         spark = cache / "sparks" / SPARKS[kind]
         if not (spark / "pyspark").exists():
             raise MissingPart(
                 f"no Spark {SPARKS[kind]}: scripts/spark-versions --fetch {SPARKS[kind]}"
             )
-        found = subprocess.run([ROOT / "scripts/jars", kind], capture_output=True, text=True)
-        if found.returncode:
-            raise MissingPart(f"no jars: {found.stderr.strip()}")
-        jars = ",".join(map(str, Path(found.stdout.strip()).glob("*.jar")))
+        jars = [*_jars(kind), *(_jars(f"{kind}-s3") if s3 else [])]
         self.target = str(folder / "orders") if kind == "delta" else "lake.shop.orders"
-        settings = [f"spark.jars={jars}"]
-        if kind == "iceberg":
+        settings = [f"spark.jars={','.join(jars)}"]
+        if s3:
+            settings += _s3_settings(s3)
+        elif kind == "iceberg":
             settings += [
                 "spark.sql.catalog.lake=org.apache.iceberg.spark.SparkCatalog",
                 "spark.sql.catalog.lake.type=hadoop",
                 f"spark.sql.catalog.lake.warehouse={folder}",
             ]
-        self.words = ["--to", self.target, "--format", kind, "--engine", "spark"]
-        self.words += ["--master", "local[2]", *(f"--conf={each}" for each in settings)]
+        self.session = ["--master", "local[2]", *(f"--conf={each}" for each in settings)]
+        self.words = ["--to", self.target, "--format", kind, "--engine", "spark", *self.session]
         kept = {name: text for name, text in os.environ.items() if "SPARK" not in name}
         self._environment = {
             **kept,
@@ -111,9 +111,11 @@ class Lake:
 
     def mirror(self, environment: Mapping[str, str], *more: str) -> Job:
         """Start `mirror` of the table orders."""
-        words = ["mirror", "orders", *self.words, *more]
-        log = self.folder / "mirror.log"
-        return Job(words, {**self._environment, **environment}, log)
+        return self.job(environment, "mirror", "orders", *self.words, *more)
+
+    def job(self, environment: Mapping[str, str], *words: str) -> Job:
+        """Start a command in the folder."""
+        return Job(words, {**self._environment, **environment}, self.folder)
 
     def run(self, environment: Mapping[str, str], *more: str) -> None:
         """Run `mirror` up to now."""
@@ -156,9 +158,24 @@ class Lake:
             stdout=subprocess.PIPE,
             text=True,
             check=True,
-            cwd=ROOT,
+            cwd=self.folder,
         )
         return done.stdout
+
+
+def _jars(kind: str) -> list[str]:
+    found = subprocess.run([ROOT / "scripts/jars", kind], capture_output=True, text=True)
+    if found.returncode:
+        raise MissingPart(f"no jars: {found.stderr.strip()}")
+    return [str(jar) for jar in Path(found.stdout.strip()).glob("*.jar")]
+
+
+def _s3_settings(endpoint: str) -> list[str]:
+    """Where S3 is: for Hadoop's client, and for Iceberg's."""
+    hadoop, iceberg = "spark.hadoop.fs.s3a", "spark.sql.catalog.lake.s3"
+    places = [f"{hadoop}.endpoint={endpoint}", f"{iceberg}.endpoint={endpoint}"]
+    places.append(f"{hadoop}.endpoint.region=us-east-1")
+    return [*places, f"{hadoop}.path.style.access=true", f"{iceberg}.path-style-access=true"]
 
 
 def session_of(words: list[str]) -> SparkSession:

@@ -19,7 +19,7 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.model import CLOCKS_APART
 from watcher.aws.retry import first_listing
-from watcher.errors import StreamError, UsageError
+from watcher.errors import StreamError, UsageError, blame
 from watcher.mirror.columns import MirrorColumns, given_columns, item_of, redacted_types
 from watcher.mirror.versions import (
     EveryVersion,
@@ -31,8 +31,10 @@ from watcher.mirror.versions import (
 )
 from watcher.records.diff import key_of
 from watcher.records.redaction import redaction, redaction_text
+from watcher.spark import compat
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.lake_table import LakeTable
+from watcher.spark.session import file_system
 from watcher.spark.source import register
 from watcher.streams.lineage import RETENTION
 from watcher.time_machine.exports import Export, joined_exports
@@ -120,6 +122,8 @@ def merge_into(  # noqa: PLR0913 (as the command's options)
     rows: Rows = EveryVersion() if history else LastVersion()
     given = given_columns(columns) if columns else pa.schema([])
     wanted = MirrorColumns(types, given, rows.own, item)
+    if "://" in target:
+        _refuse_unknown_file_system(spark, target, "to")
     table = LakeTable(spark, target, format)
     state = {
         "table": described.identity,
@@ -140,6 +144,8 @@ def merge_into(  # noqa: PLR0913 (as the command's options)
     found = _opened(table, wanted, rows, state, parts=partition_by, recopy=recopy)
     table.set(properties or {})
     start = found.get("from", "")
+    place = checkpoint or f"{table.location().rstrip('/')}/_checkpoint"
+    _refuse_unknown_file_system(spark, place, "checkpoint")
     if recopy or found.get("copy") != _DONE:
         exports = joined_exports(baseline, connection, described) if baseline else []
         begins = (exports[-1].time if exports else listing.time) - CLOCKS_APART
@@ -150,7 +156,6 @@ def merge_into(  # noqa: PLR0913 (as the command's options)
             items = reader.load().select("new_image")
         _copy(items, table, rows, wanted, found=found, state=state, begins=begins)
         start = begins.isoformat()
-    place = checkpoint or f"{table.location().rstrip('/')}/_checkpoint"
     place = f"{place.rstrip('/')}/{start[:19].replace(':', '')}"
     return Merge(
         (target, format),
@@ -159,6 +164,13 @@ def merge_into(  # noqa: PLR0913 (as the command's options)
         options={**source, "startingPosition": start, "checkpointLocation": place},
         checkpoint=place,
     )
+
+
+def _refuse_unknown_file_system(spark: SparkSession, path: str, option: str) -> None:
+    """Raises UsageError for one that this Spark can't write, before anything is copied."""
+    if compat.context_of(spark) is not None:
+        with blame(option):
+            file_system(spark, path)
 
 
 def _opened(

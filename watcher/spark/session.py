@@ -7,9 +7,9 @@ import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -22,6 +22,11 @@ from watcher.spark.source import register
 
 logger = logging.getLogger("watcher")
 
+JavaObject: TypeAlias = Any
+"""An object in the JVM, by way of py4j, which has no types."""
+
+# Of Hadoop, and of the same version as Spark's own.
+_MODULES = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 # Where neither the user nor spark-defaults.conf sets anything.
@@ -160,6 +165,27 @@ def _refuse_connect(master: str | None, conf: dict[str, str]) -> None:
             f"{found[0]} asks for Spark Connect, and the jobs start a Spark of their own: leave it "
             "out, or use the source there: watcher.spark.register(spark)"
         )
+
+
+def file_system(spark: SparkSession, path: str) -> JavaObject:
+    """Returns Hadoop's file system of a path, in the JVM. Raises UsageError where it has none."""
+    context: Any = spark.sparkContext
+    try:
+        found = context._jvm.org.apache.hadoop.fs.Path(path)
+        return found.getFileSystem(context._jsc.hadoopConfiguration())
+    except Py4JJavaError as error:
+        if "ClassNotFound" not in str(error) and "No FileSystem for scheme" not in str(error):
+            raise
+        scheme = path.partition(":")[0]
+        if scheme == "s3":
+            raise UsageError(f"{path}: Hadoop calls it s3a://") from error
+        if scheme not in _MODULES:
+            text = f"{path}: Spark knows no {scheme}://; --packages can bring it"
+            raise UsageError(text) from error
+        version = context._jvm.org.apache.hadoop.util.VersionInfo.getVersion()
+        module = f"org.apache.hadoop:{_MODULES[scheme]}:{version}"
+        text = f"{path}: this Spark has no {scheme}://; give --packages {module}"
+        raise UsageError(text) from error
 
 
 def stop(spark: SparkSession) -> None:

@@ -5,9 +5,9 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import to_date
 
@@ -16,23 +16,21 @@ from watcher.declared import Opt
 from watcher.errors import UsageError
 from watcher.records.redaction import redaction_text
 from watcher.shutdown import Shutdown
+from watcher.spark import session
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import JobTotals, changes, new_stop_file, run, trigger
 from watcher.spark.jobs.settings import HERE
+from watcher.spark.session import JavaObject
 
 logger = logging.getLogger("watcher")
 
-JavaObject: TypeAlias = Any
-"""An object in the JVM, by way of py4j, which has no types."""
 LOCK: Final = ".watcher-lock"
 """A file in an archive on a disk, which the writing job locks."""
 LOCK_SECONDS: Final = 15.0
 """The wait for the lock: a killed job's JVM may write for some more seconds."""
 _LOCK_POLL_SECONDS: Final = 0.25
 _BATCH: Final = "batch="
-# Of Hadoop, and of the same version as Spark's own.
-_MODULES: Final = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
 
 
 def archive(  # noqa: PLR0913 (its parameters are the options)
@@ -96,13 +94,8 @@ class ArchiveFolder:
         context: Any = spark.sparkContext
         self._jvm_view = context._jvm
         self._path = self._jvm_view.org.apache.hadoop.fs.Path(path)
-        try:
-            self._settings = context._jsc.hadoopConfiguration()
-            self._system = self._path.getFileSystem(self._settings)
-        except Py4JJavaError as error:
-            if "ClassNotFound" in str(error) or "No FileSystem for scheme" in str(error):
-                raise UsageError(self._missing_module(path)) from error
-            raise
+        self._settings = context._jsc.hadoopConfiguration()
+        self._system = session.file_system(spark, path)
         self.path = path
         whole = self._system.makeQualified(self._path)
         self._disk_path = whole.toUri().getPath() if whole.toUri().getScheme() == "file" else None
@@ -184,17 +177,6 @@ class ArchiveFolder:
         finally:
             with suppress(Py4JError, OSError):  # a JVM that has ended, and its locks with it
                 file.close()
-
-    def _missing_module(self, path: str) -> str:
-        """Returns the error for a file system whose classes Spark's package lacks."""
-        scheme = path.partition(":")[0]
-        if scheme == "s3":
-            return f"{path}: Hadoop calls it s3a://"
-        if scheme not in _MODULES:
-            return f"{path}: Spark knows no {scheme}://; --packages can bring it"
-        version = self._jvm_view.org.apache.hadoop.util.VersionInfo.getVersion()
-        module = f"org.apache.hadoop:{_MODULES[scheme]}:{version}"
-        return f"{path}: this Spark has no {scheme}://; give --packages {module}"
 
 
 def _has_locked(file: JavaObject) -> bool:
