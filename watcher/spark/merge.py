@@ -122,9 +122,7 @@ def merge_into(  # noqa: PLR0913 (as the command's options)
     rows: Rows = EveryVersion() if history else LastVersion()
     given = given_columns(columns) if columns else pa.schema([])
     wanted = MirrorColumns(types, given, rows.own, item)
-    if "://" in target:
-        _refuse_unknown_file_system(spark, target, "to")
-    table = LakeTable(spark, target, format)
+    table = LakeTable(spark, _known(spark, target, "to"), format)
     state = {
         "table": described.identity,
         "stream": arn,
@@ -145,7 +143,7 @@ def merge_into(  # noqa: PLR0913 (as the command's options)
     table.set(properties or {})
     start = found.get("from", "")
     place = checkpoint or f"{table.location().rstrip('/')}/_checkpoint"
-    _refuse_unknown_file_system(spark, place, "checkpoint")
+    place = _known(spark, place, "checkpoint")
     if recopy or found.get("copy") != _DONE:
         exports = joined_exports(baseline, connection, described) if baseline else []
         begins = (exports[-1].time if exports else listing.time) - CLOCKS_APART
@@ -166,11 +164,12 @@ def merge_into(  # noqa: PLR0913 (as the command's options)
     )
 
 
-def _refuse_unknown_file_system(spark: SparkSession, path: str, option: str) -> None:
-    """Raises UsageError for one that this Spark can't write, before anything is copied."""
-    if compat.context_of(spark) is not None:
+def _known(spark: SparkSession, place: str, option: str) -> str:
+    """Returns a place. Raises UsageError for a URL that this Spark can't write."""
+    if "://" in place and compat.context_of(spark) is not None:
         with blame(option):
-            file_system(spark, path)
+            file_system(spark, place)
+    return place
 
 
 def _opened(
