@@ -1,7 +1,5 @@
 """Where speed was bought by going around something: what was gone around still holds."""
 
-import io
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +9,18 @@ from botocore.parsers import ResponseParserError
 from botocore.session import get_session
 
 from tests.simulator import Simulator
-from tests.support.wire import shard_key
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
 from watcher.aws.credentials import Keys, SigningCredentials, WorkerCredentials
 from watcher.aws.fast_http import RawPages
 from watcher.aws.model import AtTime, TrimHorizon
-from watcher.delivery.handler_modules import find, load
 from watcher.errors import (
     CredentialsError,
     ExpiredIteratorError,
     UnexpectedAnswerError,
 )
 from watcher.records import page
-from watcher.records.record import Record
 
 
 @pytest.fixture
@@ -127,39 +122,6 @@ def test_behind_a_proxy_botocore_makes_the_calls(
     worker = for_worker(connection, simulator.stream_arn)
     assert worker.fast.call_of("GetRecords") is None
     assert worker.fast.call_of("GetShardIterator") is None
-
-
-WIRE = (
-    b'{"eventName": "INSERT", "dynamodb": '
-    b'{"SequenceNumber": "1", "Keys": {"pk": {"S": "\xc3\xa9"}}}}'
-)
-
-
-def records(count: int, first: int = 0) -> list[Record]:
-    body = b'{"Records":[' + b",".join(WIRE.replace(b'"1"', b'"%d"' % n) for n in range(count))
-    return list(page.RecordPage(body + b"]}", shard_key("shard"), range(first, count)))
-
-
-@pytest.mark.parametrize("write_through", [True, False])
-def test_json_and_text_are_printed_in_turn(
-    monkeypatch: pytest.MonkeyPatch, write_through: bool
-) -> None:
-    output = io.BytesIO()
-    out = io.TextIOWrapper(
-        io.BufferedWriter(output),
-        encoding="utf-8",
-        write_through=write_through,
-    )
-    monkeypatch.setattr(sys, "stdout", out)
-    handlers = find()
-    observers = [load(handlers["print_summary"]), load(handlers["print_json"])]
-    for record in records(3):
-        for observer in observers:
-            observer.handle(record)
-    out.flush()
-    lines = output.getvalue().splitlines()
-    assert [line[:1] for line in lines] == [b"[", b"{"] * 3
-    assert lines[1] == WIRE.replace(b'"1"', b'"0"')
 
 
 @pytest.mark.parametrize("operation", ["GetItem", "PutItem", "BatchWriteItem", "Scan"])

@@ -5,8 +5,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from watcher.aws.http import HTTPConnections, OverdueAnswerError, Response, Time
 from watcher.errors import UnexpectedAnswerError
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+TIMEOUTS = Timeouts(5, 5, 5)
 HEADERS = {"x-amz-target": "Streams.GetRecords"}
 
 
@@ -24,30 +25,25 @@ class Server:
     """Answers each request with the next of the given bytes; an empty one closes the connection."""
 
     def __init__(self, answers: list[bytes], context: ssl.SSLContext | None = None) -> None:
-        self.answers = answers
+        self.answers, self.context = answers, context
         self.requests: list[bytes] = []
         self.connections = 0
         self.hangs_up = False
         self.hung_up = threading.Event()
-        self.context = context
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
+        scheme = "https" if context else "http"
+        self.url = f"{scheme}://127.0.0.1:{self.listener.getsockname()[1]}/"
         self.thread = threading.Thread(target=self.serve, daemon=True)
 
     def serve(self) -> None:
-        while self.answers:
-            try:
+        with suppress(OSError):  # the listener is closed
+            while self.answers:
                 connected, _ = self.listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            try:
-                if self.context:
-                    connected = self.context.wrap_socket(connected, server_side=True)
-                self.converse(connected)
-            except (OSError, IndexError):  # hung up, or the test has ended and wants no answer
-                pass
-            finally:
+                self.connections += 1
+                with suppress(OSError, IndexError):  # hung up, or no answer is wanted any more
+                    if self.context:
+                        connected = self.context.wrap_socket(connected, server_side=True)
+                    self.converse(connected)
                 connected.close()
                 self.hung_up.set()
 
@@ -55,8 +51,7 @@ class Server:
         while self.answers:
             received = b""
             while b"\r\n\r\n" not in received:
-                chunk = connected.recv(65536)
-                if not chunk:
+                if not (chunk := connected.recv(65536)):
                     return
                 received += chunk
             self.requests.append(received)
@@ -81,25 +76,16 @@ def serving(*answers: bytes, context: ssl.SSLContext | None = None) -> Iterator[
         server.thread.join(60)
 
 
-@contextmanager
-def to(server: Server, ca_file: str = "") -> Iterator[HTTPConnections]:
-    scheme = "https" if server.context else "http"
-    url = f"{scheme}://127.0.0.1:{server.port}/"
-    http = HTTPConnections(url, ca_file=ca_file, timeouts=Timeouts(5, 5, 5))
-    try:
-        yield http
-    finally:
-        http.close()
-
-
-def connections(server: Server, timeouts: Timeouts) -> HTTPConnections:
-    return HTTPConnections(f"http://127.0.0.1:{server.port}", ca_file="", timeouts=timeouts)
+def connections(
+    server: Server, ca_file: str = "", timeouts: Timeouts = TIMEOUTS
+) -> closing[HTTPConnections]:
+    return closing(HTTPConnections(server.url, ca_file=ca_file, timeouts=timeouts))
 
 
 def test_an_answer_comes_whole_over_one_connection() -> None:
     large = b"x" * 900_000
     head = b"HTTP/1.1 200 OK\r\nX-Amzn-RequestId:  A1 \r\ncontent-length: 900000\r\n\r\n"
-    with serving(OK, head + large, OK) as server, to(server) as http:
+    with serving(OK, head + large, OK) as server, connections(server) as http:
         assert http.post(HEADERS, b"{}").wait() == Response(200, {"content-length": "2"}, b"ok")
         answer = http.post(HEADERS, b"{}").wait()
         assert answer is not None
@@ -111,7 +97,7 @@ def test_an_answer_comes_whole_over_one_connection() -> None:
 
 
 def test_an_answer_that_is_not_taken_is_nobody_elses() -> None:
-    with serving(OK, OK.replace(b"ok", b"no")) as server, to(server) as http:
+    with serving(OK, OK.replace(b"ok", b"no")) as server, connections(server) as http:
         left = http.post(HEADERS, b"{}")
         del left
         assert http.post(HEADERS, b"{}").wait() == Response(200, {"content-length": "2"}, b"no")
@@ -130,14 +116,14 @@ def test_an_answer_that_is_not_taken_is_nobody_elses() -> None:
     ],
 )
 def test_an_answer_of_another_make_is_for_a_general_client_from_now_on(answer: bytes) -> None:
-    with serving(answer) as server, to(server) as http:
+    with serving(answer) as server, connections(server) as http:
         assert http.post(HEADERS, b"{}").wait() is None
         assert not http.usable
 
 
 def test_an_answer_that_announces_more_than_fits_is_refused_unread() -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\nok"
-    with serving(answer, OK) as server, to(server) as http:
+    with serving(answer, OK) as server, connections(server) as http:
         with pytest.raises(UnexpectedAnswerError, match="more than 64 MB"):
             http.post(HEADERS, b"{}").wait()
         assert http.usable and http.post(HEADERS, b"{}").wait()
@@ -155,7 +141,7 @@ def test_an_answer_that_announces_more_than_fits_is_refused_unread() -> None:
 def test_a_connection_that_is_not_as_it_was_is_replaced(
     first: bytes, hangs_up: bool, is_taken: bool
 ) -> None:
-    with serving(first, OK) as server, to(server) as http:
+    with serving(first, OK) as server, connections(server) as http:
         server.hangs_up = hangs_up
         assert (http.post(HEADERS, b"{}").wait() is not None) == is_taken
         assert not hangs_up or server.hung_up.wait(60)
@@ -173,7 +159,7 @@ def test_a_connection_that_is_not_as_it_was_is_replaced(
     ],
 )
 def test_an_answer_that_is_not_whole_is_an_error_and_spoils_nothing(answer: bytes) -> None:
-    with serving(answer, OK) as server, to(server) as http:
+    with serving(answer, OK) as server, connections(server) as http:
         with pytest.raises(ConnectionError):
             http.post(HEADERS, b"{}").wait()
         assert http.usable
@@ -181,9 +167,8 @@ def test_an_answer_that_is_not_whole_is_an_error_and_spoils_nothing(answer: byte
 
 
 def test_silence_is_a_timeout() -> None:
-    with serving(OK) as server:
+    with serving(OK) as server, connections(server, timeouts=Timeouts(5, 0.1, 5)) as http:
         server.converse = lambda connected: threading.Event().wait(2)  # type: ignore[method-assign, assignment]
-        http = connections(server, Timeouts(5, 0.1, 5))
         with pytest.raises(TimeoutError):
             http.post(HEADERS, b"{}").wait()
         assert http.usable
@@ -194,37 +179,27 @@ def test_tls_trusts_the_given_certificates_and_no_others(tmp_path: Path) -> None
     context, ours = inspected(tmp_path)
     _, others = inspected(tmp_path / "others")
     with serving(OK, OK, OK, context=context) as server:
-        with to(server, ours) as http:
+        with connections(server, ours) as http:
             assert http.post(HEADERS, b"{}").wait()
             assert http.post(HEADERS, b"{}").wait()
             assert server.connections == 1
-        with to(server, others) as http, pytest.raises(ssl.SSLCertVerificationError):
+        with connections(server, others) as http, pytest.raises(ssl.SSLCertVerificationError):
             http.post(HEADERS, b"{}").wait()
-        with (
-            to(server, str(tmp_path / "missing")) as http,
-            pytest.raises(OSError, match="No such file"),
-        ):
+        missing = str(tmp_path / "missing")
+        with connections(server, missing) as http, pytest.raises(OSError, match="No such file"):
             http.post(HEADERS, b"{}").wait()
-
-
-def dripping(seconds: float, answer: bytes) -> Callable[[socket.socket], None]:
-    """Sends a byte now and then."""
-
-    def converse(connected: socket.socket) -> None:
-        connected.recv(65536)
-        for byte in answer:
-            connected.sendall(bytes([byte]))
-            time.sleep(seconds)
-
-    return converse
 
 
 @pytest.mark.parametrize("more", [b"Content-Length: 1000\r\n\r\n", b"X: "], ids=["body", "head"])
 def test_an_answer_that_drips_is_given_up_at_its_deadline(more: bytes) -> None:
-    answer = b"HTTP/1.1 200 OK\r\n" + more + b"x" * 1000
-    with serving(OK) as server:
-        server.converse = dripping(0.2, answer)  # type: ignore[method-assign, assignment]
-        http = connections(server, Timeouts(5, 5, 0.3))
+    def drip(connected: socket.socket) -> None:
+        connected.recv(65536)
+        for byte in b"HTTP/1.1 200 OK\r\n" + more + b"x" * 1000:
+            connected.sendall(bytes([byte]))
+            time.sleep(0.2)
+
+    with serving(OK) as server, connections(server, timeouts=Timeouts(5, 5, 0.3)) as http:
+        server.converse = drip  # type: ignore[method-assign]
         began = time.monotonic()
         with pytest.raises(OverdueAnswerError, match=r"no whole answer within 0\.3 s"):
             http.post(HEADERS, b"{}").wait()
@@ -236,7 +211,7 @@ def test_an_answer_that_drips_is_given_up_at_its_deadline(more: bytes) -> None:
 def test_a_circle_s_connections_are_closed_before_the_collector_ends_them(kept: str) -> None:
     """It ends what is older first, as a connection is that is used again, and warns of it."""
     with serving(OK, OK) as server:
-        owner: Any = connections(server, Timeouts(5, 5, 5))
+        owner: Any = HTTPConnections(server.url, ca_file="", timeouts=TIMEOUTS)
         owner.post(HEADERS, b"{}").wait()
         if kept == "pending":
             owner = owner.post(HEADERS, b"{}")
@@ -248,7 +223,7 @@ def test_a_circle_s_connections_are_closed_before_the_collector_ends_them(kept: 
 
 def test_a_head_without_an_end_is_no_answer() -> None:
     endless = b"HTTP/1.1 200 OK\r\n" + b"X: close" + b"x" * 70_000
-    with serving(endless, OK) as server, to(server) as http:
+    with serving(endless, OK) as server, connections(server) as http:
         assert http.post(HEADERS, b"{}").wait() is None
         assert http.usable
         assert http.post(HEADERS, b"{}").wait()

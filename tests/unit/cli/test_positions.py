@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from urllib.request import urlopen
 
 import boto3
 import pytest
@@ -37,26 +37,14 @@ def simulator(
     monkeypatch.chdir(tmp_path)
     with Simulator(table="orders", clock=lambda: time.time() - 7200) as made:
         made.set_environment(monkeypatch.setenv)
-        monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-        monkeypatch.setenv(
-            "AWS_ENDPOINT_URL_DYNAMODB_STREAMS", made.environment["AWS_ENDPOINT_URL"]
-        )
-        for name in ("S3", "DYNAMODB"):
-            monkeypatch.setenv(f"AWS_ENDPOINT_URL_{name}", endpoint)
-        client: Any = boto3.client("s3", region_name="us-east-1")
-        client.create_bucket(Bucket="positions")
-        client.close()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB_STREAMS", made.endpoint)
+        boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="positions")
         made.write("a", 3)
         made.advance(3600)
         made.write("b", 1)
         yield made
-    client = boto3.client("s3", region_name="us-east-1")
-    client.delete_object(Bucket="positions", Key="orders.json")
-    client.close()
-    client = boto3.client("dynamodb", region_name="us-east-1")
-    for name in client.list_tables()["TableNames"]:
-        client.delete_table(TableName=name)
-    client.close()
+    urlopen(f"{endpoint}/moto-api/reset", b"").close()
 
 
 def stored(simulator: Simulator, store: str, most: int = 100) -> list[str]:

