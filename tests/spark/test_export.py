@@ -37,7 +37,10 @@ def test_the_source_has_the_columns_of_a_stream_s(spark: Any, made: Exported) ->
     assert (row.event_name, row.sequence_number, row.old_image) == (None, None, None)
     assert abs(row.approximate_creation_time.timestamp() - made.full_time) < 0.01
     assert (row.event_source, row.aws_region) == ("aws:dynamodb", "us-east-1")
-    later = spark.read.format("dynamodb_export").load(str(made.next)).collect()
+    wire = spark.read.format("dynamodb_export").options(keys="pk", imageFormat="dynamodb-json")
+    later = wire.load(str(made.next)).collect()
+    texts = {row.keys for row in wire.load(str(made.full)).collect()}
+    assert {row.keys for row in later if row.old_image} <= texts, "one text of an item's key"
     kinds = {row.event_name: (bool(row.old_image), bool(row.new_image)) for row in later}
     assert kinds == {"INSERT": (False, True), "MODIFY": (True, True), "REMOVE": (True, False)}
 

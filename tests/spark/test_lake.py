@@ -394,8 +394,8 @@ def test_of_a_stream_enabled_again_a_recopy_makes_it_equal(
             sim.enable_new_stream()
             for _ in range(50):
                 shop.change()
-            assert job.process.wait(PATIENCE) == 1
-            assert "--recopy" in job.said()
+            assert job.process.wait(PATIENCE) == 3
+            assert "give --recopy, which" in job.said()
         numbers = {row["_sequence_number"] for row in lake.rows()}
         with lake.mirror(sim.environment, "--no-follow", *options) as job:
             assert job.process.wait(PATIENCE) == 2

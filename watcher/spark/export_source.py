@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -53,14 +52,16 @@ class ExportReader(DataSourceReader):
 
     def _record(self, export: Export, line: ExportLine) -> WireRecord:
         region = region_in(export.table_arn)
+        key = line.Keys
+        if self._keys:  # in both kinds of exports the same text for an item
+            key = key_of_item(line.Keys if export.since else line.Item, self._keys)
         if export.since is None:
-            key = key_of_item(line.Item, self._keys) if self._keys else msgspec.Raw()
             change = WireChange("", export.time.timestamp(), key, line.Item)
             return WireRecord(change, awsRegion=region, eventSource=_SOURCE)
         change = WireChange(
             "",
             line.written,
-            line.Keys,
+            key,
             line.NewImage,
             line.OldImage,
             StreamViewType=export.view_type,

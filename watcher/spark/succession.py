@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from typing import Final
 
 from watcher.aws.model import Service
 from watcher.clock import Clock
@@ -13,6 +14,9 @@ from watcher.streams.coordinator import Coordinator
 from watcher.streams.losses import Losses
 
 logger = logging.getLogger("watcher")
+
+NAME_THE_NEW: Final = "name that, with another checkpoint"
+"""What to do about a stream that another has replaced."""
 
 
 class StreamSuccession:
@@ -60,7 +64,7 @@ class StreamSuccession:
             return StreamGoneError(f"no stream {self._arn}: it was deleted")
         return StreamGoneError(
             f"stream {self._arn} is {coordinator.ended_how}, and all of it is read; its table has "
-            f"a new one, {newer}: name that, with another checkpoint"
+            f"a new one, {newer}: {NAME_THE_NEW}"
         )
 
     def move_on(self, successor: str) -> str:

@@ -2,13 +2,13 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 from pyspark.sql import SparkSession
 
 from watcher.aws.config import AwsConfig
 from watcher.declared import Opt
-from watcher.errors import DataLossError
+from watcher.errors import DataLossError, StreamGoneError
 from watcher.mirror.columns import Baseline, Columns, History, ItemForm
 from watcher.shutdown import Shutdown
 from watcher.spark.error_mapping import translating_errors
@@ -17,8 +17,11 @@ from watcher.spark.jobs.run import JobTotals, new_stop_file, run, trigger
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.merge import merge_into
 from watcher.spark.session import key_value
+from watcher.spark.succession import NAME_THE_NEW
 
 logger = logging.getLogger("watcher")
+
+_RECOPY: Final = "--recopy, which compares all rows"
 
 
 def mirror(  # noqa: PLR0913 (its parameters are the options)
@@ -89,4 +92,7 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
     try:
         return run(start, "merged", stop=stop, stop_file=stop_file, once=once)
     except DataLossError as error:
-        raise DataLossError(f"{error}; or --recopy, which compares all rows") from error
+        raise DataLossError(f"{error}; or {_RECOPY}") from error
+    except StreamGoneError as error:
+        text = str(error).replace(NAME_THE_NEW, f"give {_RECOPY}, and goes on with that")
+        raise StreamGoneError(text) from error
