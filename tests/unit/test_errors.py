@@ -32,10 +32,7 @@ def test_an_error_of_another_process_says_the_same() -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        (
-            "POST https://host/services/T0/S: 500",
-            "POST https://host/***: 500",
-        ),
+        ("POST https://host/services/T0/S: 500", "POST https://host/***: 500"),
         ('at "http://me:pw@host:8000/a?key=S"', 'at "http://***@host:8000/***"'),
         ("HTTPS://host?key=S, again", "HTTPS://host/***, again"),
         (

@@ -43,9 +43,10 @@ def _names_of_proofs() -> list[str]:
     return names[1].split()
 
 
-def test_each_promise_is_a_row_of_three() -> None:
+def test_each_promise_is_a_row_of_three_and_the_simulation_that_it_names_a_fast_one() -> None:
     assert len(ROWS) > 10
     assert {len(row) for row in ROWS} == {3}
+    assert SIMULATION.strip("`") in (ROOT / "scripts" / "test").read_text()
 
 
 @pytest.mark.parametrize("row", ROWS, ids=PROMISES)
@@ -67,8 +68,3 @@ def test_its_long_proof_runs_at_night(row: list[str]) -> None:
     for path in _files(long):
         assert path.is_file()
         assert any(_marked(path)), f"{path.name} has no long proof"
-
-
-def test_the_simulation_that_it_names_is_a_fast_one() -> None:
-    assert SIMULATION in _TEXT
-    assert SIMULATION.strip("`") in (ROOT / "scripts" / "test").read_text()

@@ -12,10 +12,7 @@ from watcher.cli.command_line import COMMANDS, CommandLine
 from watcher.cli.help import page
 
 ROOT = Path(__file__).parents[2]
-PAGES = [
-    "README.md",
-    *sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md")),
-]
+PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
 MOST_WORDS = 45
 
 # What is wrong -> what to write.

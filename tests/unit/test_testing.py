@@ -70,11 +70,7 @@ def test_a_handler_sees_each_change_once_and_in_order(watched_table: WatchedTabl
     watched_table.delete({"pk": "a"})
     watched_table.run(handle)
     first, second = {"pk": "a", "total": 1}, {"pk": "a", "total": Decimal("2.5")}
-    assert seen == [
-        ("INSERT", None, first),
-        ("MODIFY", first, second),
-        ("REMOVE", second, None),
-    ]
+    assert seen == [("INSERT", None, first), ("MODIFY", first, second), ("REMOVE", second, None)]
 
 
 def test_a_built_in_handler_by_its_file(

@@ -27,7 +27,7 @@ from watcher.records.record import Record
 ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/{}/stream/2026-11-21T08:00:00.000"
 
 
-def record(number: int, table: str = "orders", kind: str = "MODIFY", **new: str) -> Record:
+def record(number: int, table: str = "orders", **new: str) -> Record:
     key = {"PK": {"S": f"user-{number % 3}"}}
     change = {
         "Keys": key,
@@ -35,11 +35,9 @@ def record(number: int, table: str = "orders", kind: str = "MODIFY", **new: str)
         "ApproximateCreationDateTime": 1653658557,
         "StreamViewType": "NEW_AND_OLD_IMAGES",
         "OldImage": {**key, "total": {"N": str(number)}},
-        "NewImage": {**key, "total": {"N": str(number + 1)}},
+        "NewImage": {**key, "total": {"N": str(number + 1)}, **{k: {"S": new[k]} for k in new}},
     }
-    for name, value in new.items():
-        change["NewImage"][name] = {"S": value}  # type: ignore[index]
-    wire = {"eventName": kind, "dynamodb": change}
+    wire = {"eventName": "MODIFY", "dynamodb": change}
     return Record.from_json(json.dumps(wire).encode(), "shard-1", ARN.format(table))
 
 
@@ -53,12 +51,7 @@ class Played:
         self.stopped = False
         self.lags = {ShardKey(ARN.format("orders"), "shard-1"): 3.0}
 
-    def __call__(
-        self,
-        observer: Callable[[Record], Any],
-        on_stats: Callable[[WatchStats], None],
-        stop: threading.Event,
-    ) -> Totals:
+    def __call__(self, observer: Any, on_stats: Any, stop: threading.Event) -> Totals:
         self.give = observer
         on_stats(WatchStats(lags=self.lags))
         self.began.set()

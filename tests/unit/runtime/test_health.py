@@ -156,14 +156,6 @@ def test_a_stuck_worker_is_named_also_while_another_shard_keeps_the_watch_busy()
     )
 
 
-def test_many_shards_are_counted() -> None:
-    names = [f"s{number}" for number in range(9)]
-    play = Probed(nothing, *names)
-    lines: list[str] = []
-    play.run(1.0, lambda: lines.extend(play.now.ready))
-    assert len(lines) == 6 and lines[-1] == "4 more shards: not read yet"
-
-
 def test_a_long_pause_that_was_asked_for_is_no_trouble() -> None:
     play = Probed(nothing, "a", poll_max=300.0)
     play.run(play.goes_on("a"), 1.0, play.stops("a"), 300.0, play.says())

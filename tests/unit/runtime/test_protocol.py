@@ -119,23 +119,16 @@ def test_a_wake_never_blocks_nor_fails_even_after_the_end() -> None:
 
 def test_a_forked_child_keeps_nothing_of_the_queue(queue: MessageQueue) -> None:
     writer = queue.writer("a")
-    reading, writing = os.pipe()
-    ready, says_ready = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(says_ready, b"1")
-        os.close(writing)
-        os.read(reading, 1)
-        os._exit(0)
-    os.read(ready, 1)
+    ready = fork.Event()
+    child = fork.Process(target=lambda: ready.set() or time.sleep(600))  # type: ignore[func-returns-value]
+    child.start()
+    assert ready.wait(60)
     queue.close()
     with pytest.raises(BrokenPipeError):  # though the child lives
         writer.send(shard_key("a"), ReaderEnded(True))
     writer.close()
-    os.close(writing)
-    os.waitpid(child, 0)
-    for descriptor in (reading, ready, says_ready):
-        os.close(descriptor)
+    child.kill()
+    child.join()
 
 
 def test_a_forked_child_that_comes_back_to_the_queue_ends(queue: MessageQueue) -> None:

@@ -18,7 +18,7 @@ from watcher.aws import deadline
 from watcher.aws.arns import place_of
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
-from watcher.aws.counters import Counters, SharedCounters
+from watcher.aws.counters import SharedCounters
 from watcher.aws.credentials import Keys, WorkerCredentials
 from watcher.aws.model import ShardKey, TrimHorizon
 from watcher.errors import StreamError
@@ -30,13 +30,7 @@ from watcher.runtime.protocol import (
     ReadShard,
     ShardAssignment,
 )
-from watcher.streams.messages import (
-    IteratorGranted,
-    Message,
-    Page,
-    ReaderCrashed,
-    ReaderEnded,
-)
+from watcher.streams.messages import IteratorGranted, Message, Page, ReaderCrashed, ReaderEnded
 
 fork = multiprocessing.get_context("fork")
 
@@ -60,14 +54,14 @@ class Worker:
     def __init__(self, sim: Simulator, queue: MessageQueue) -> None:
         self._sim = sim
         self._connection = AwsConfig("us-east-1", None, sim.endpoint)
-        self.counters = SharedCounters(8)
+        self._counters = SharedCounters(8)
         writer = queue.writer("worker")
         reading, writing = multiprocessing.Pipe(duplex=False)
         clients = {place_of(sim.stream_arn): for_worker(self._connection, sim.stream_arn)}
         self._commands = CommandWriter(writing)
         self.process = fork.Process(
             target=worker.run,
-            args=(reading, writer, self.counters, self._connection, clients),
+            args=(reading, writer, self._counters, self._connection, clients),
             kwargs={"credentials": WorkerCredentials(Keys("k", "s", None))},
         )
         self.process.start()
@@ -75,13 +69,11 @@ class Worker:
         reading.close()
         workers.append(self)
 
-    def read(self, shard: int = 0) -> Counters:
-        """Have a shard read; what is counted for it."""
-        counters = self.counters.new()
+    def read(self, shard: int = 0) -> None:
+        """Have a shard read."""
         name, arn = self._sim.shards[shard].id, self._sim.stream_arn
         work = ShardAssignment(arn, name, TrimHorizon(), None, 0.05)
-        self._commands.send(ReadShard(work, counters.slot))
-        return counters
+        self._commands.send(ReadShard(work, self._counters.new().slot))
 
     def close(self) -> None:
         self._commands.close()

@@ -101,7 +101,6 @@ def test_one_that_was_paused_delivers_and_saves_nothing_more(item: Any, clock: H
         first.write(b"old")
     assert first.renew() == 0.0
     second.raise_unless_held()
-    assert item.there is not None
     assert item.there.token == b""
 
 
@@ -111,7 +110,6 @@ def test_one_that_was_paused_for_long_goes_on_where_nobody_else_was_there(
     lease = held(item, clock)
     clock.passed += 3600
     lease.raise_unless_held()
-    assert item.there is not None
     assert item.there.counter == 2
 
 
@@ -176,7 +174,6 @@ def test_an_answer_that_gets_lost_loses_no_lease(item: Any, clock: HandClock) ->
         lease.write(b"1")
     item.answers_get_lost = False
     lease.write(b"2")
-    assert item.there is not None
     assert item.there.token == b"2"
 
 
@@ -218,10 +215,6 @@ def test_who_may_not_read_or_write_is_told_so_at_once_and_does_not_stand_by(
 
 
 TEN_MINUTES = 600.0
-TROUBLES = {
-    "denied": CheckpointError("the role needs dynamodb:GetItem", answered=True),
-    "no answer": CheckpointError("can't be reached"),
-}
 
 
 def test_one_that_may_not_take_over_any_more_names_what_it_lacks_and_says_it_seldom(
@@ -244,7 +237,7 @@ def test_one_that_may_not_take_over_any_more_names_what_it_lacks_and_says_it_sel
     assert second.trouble == ""
 
 
-@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+@pytest.mark.parametrize("trouble", [CheckpointError("no", answered=True), CheckpointError("lost")])
 def test_one_that_cant_see_whose_turn_it_is_says_why_and_seldom(
     trouble: CheckpointError, item: Any, clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
