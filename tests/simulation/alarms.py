@@ -21,14 +21,12 @@ _LOST_STREAM = re.compile(r"no stream arn|DATA LOSS: between the table's streams
 class Alarms(Ledger):
     def __init__(self, *universe: Any) -> None:
         super().__init__(*universe)
-        self.said: set[str] = set()
-        """The shards that are said to have lost something."""
+        self.said: set[str] = set()  # the shards that are said to have lost something
         self.stored: dict[str, float] = {}
         """The shards that a token has held, and when the first one was stored (epoch seconds)."""
         self.said_of_all: list[float] = []
         self._finished: set[str] = set()
-        self._anew_at = -math.inf
-        """When a service began anew of which something was stored."""
+        self._anew_at = -math.inf  # when a service began anew of which something was stored
         self.seems_closed: set[str] = set()
         """The shards of which one answer had no next iterator while they were open."""
 

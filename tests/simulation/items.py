@@ -14,8 +14,7 @@ from tests.simulator.tables import hash_of
 from watcher.aws.tables import SEGMENT_BYTES, Description
 from watcher.errors import TransientError
 
-REMOVE_EVERY = 5
-"""Every fifth change of an item removes it."""
+REMOVE_EVERY = 5  # every fifth change of an item removes it
 
 
 class SimulatedItems:

@@ -12,8 +12,7 @@ from tests.simulation.ledger import Run
 from tests.simulator.model import Shard
 from watcher.streams.checkpoint_format import Token, TokenShard
 
-SAVE_SECONDS = 1.0
-"""The interval of the checkpoint."""
+SAVE_SECONDS = 1.0  # the interval of the checkpoint
 _SLACK_SECONDS = 0.6
 SILENT_SECONDS = 75.0
 # So many of a shard's reads are throttled before its reader knows what is allowed, and from then on

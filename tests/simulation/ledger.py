@@ -25,8 +25,7 @@ class Run:
         self.number = number
         self.began = began
         self.ended = 0.0
-        self.blocked = 0.0
-        """How long its main thread has waited for the service."""
+        self.blocked = 0.0  # how long its main thread has waited for the service
         self.how = ""
         self.seen: dict[int, tuple[float, float]] = {}
         """Sequence number → when it was delivered, and how long was waited by then."""
@@ -36,16 +35,13 @@ class Run:
         self.warned: float = -1.0
         self.rests = False
         """Whether it is said that the stream can't be read, and is tried again ever later."""
-        self.standing: dict[str, int] = {}
-        """How many records there were in each shard as it began."""
-        self.finished: list[str] = []
-        """The shards that are said to be finished since the last save."""
+        self.standing: dict[str, int] = {}  # how many records there were in each shard as it began
+        self.finished: list[str] = []  # the shards that are said to be finished since the last save
         self.saved: list[tuple[float, bool]] = []
         self.has_listed = False
         self.is_excused = False
         """Whether the service began anew meanwhile: what it read since may be anything."""
-        self.kept: set[int] | None = None
-        """What was delivered when somebody kept a token by hand."""
+        self.kept: set[int] | None = None  # what was delivered when somebody kept a token by hand
 
 
 class Ledger:
@@ -62,8 +58,7 @@ class Ledger:
         self.runs: list[Run] = []
         self.complained: Callable[[], object] = lambda: None
         """Called with the first complaint, and each that follows."""
-        self.checked: Counter[str] = Counter()
-        """How often each promise was put to the test."""
+        self.checked: Counter[str] = Counter()  # how often each promise was put to the test
         self._scenario = scenario
         self._world = world
         self._table = next(iter(world.tables.values()))
@@ -79,8 +74,7 @@ class Ledger:
         self._skipped: set[str] = set()
         self.former: set[int] = set()
         """The numbers of what there was before the service began anew, …"""
-        self.former_shards: set[str] = set()
-        """… and its shards."""
+        self.former_shards: set[str] = set()  # … and its shards
 
     def begin(self, start: float) -> None:
         """The watch begins: where it is from a time on, that is `start` (epoch seconds)."""

@@ -20,8 +20,7 @@ from watcher.records.filters import RecordFilter, record_filter
 from watcher.streams.timing import TIMING
 
 UNWANTED = {"dynamodb": {"Keys": {"pk": {"S": [{"anything-but": ["k0"]}]}}}}
-LIMITED_RUNS = 3
-"""Only the first runs end early, by `max_records` or a loss."""
+LIMITED_RUNS = 3  # only the first runs end early, by `max_records` or a loss
 _MOST_RUNS = 60
 _LOOK_SECONDS = 1.0
 _WITHIN_SECONDS = 100.0

@@ -24,8 +24,6 @@ class Pull(Program):
     def __init__(self, universe: Universe) -> None:
         super().__init__(universe)
         self._kept: str | None = None
-        # What it does is exact: nothing repeats but what came after the kept token.
-        self._since_kept = 0
 
     def _live(self, life: Life) -> None:
         limited = self._judge.runs[-1].number < LIMITED_RUNS

@@ -34,8 +34,7 @@ _EXECUTORS = 2
 _AGAIN_SHARE = 0.1
 _wire_record = msgspec.json.Decoder(WireRecord)
 _SCHEMA = StructType().add("shard_id", "string").add("record", "string")
-Batch = dict[str, list[str]]
-"""What a micro-batch has brought: shard → sequence numbers."""
+Batch = dict[str, list[str]]  # what a micro-batch has brought: shard → sequence numbers
 
 
 def _shards(text: str) -> dict[str, ShardOffset]:

@@ -32,10 +32,8 @@ class Outcome(NamedTuple):
     complaints: list[Complaint]
     injected: Counter[str]
     checked: Counter[str]
-    virtual: float
-    """Seconds that it took there, and …"""
-    cpu: float
-    """… here."""
+    virtual: float  # seconds that it took there, and …
+    cpu: float  # … here
 
 
 def play(

@@ -20,10 +20,8 @@ class Scenario:
     engine: str
     shards: int = 1
     keys: int = 8
-    before: int = 0
-    """How many records there are before the watch begins."""
-    older: int = 0
-    """How many shards have been replaced before."""
+    before: int = 0  # how many records there are before the watch begins
+    older: int = 0  # how many shards have been replaced before
     start: str = "trim_horizon"
     follow: bool = True
     of_table: bool = False
@@ -31,44 +29,31 @@ class Scenario:
     fail_on_data_loss: bool = False
     filtered: bool = False
     on_error: str = "log"
-    failing: float = 0.0
-    """How often the handler fails."""
-    batch: int = 0
-    """The size of its batches; 0: it takes records one by one."""
+    failing: float = 0.0  # how often the handler fails
+    batch: int = 0  # the size of its batches; 0: it takes records one by one
     window: float = 0.0
-    together: bool = False
-    """Whether it takes records of a page together, unless it may fail."""
-    slow: float = 0.0
-    """How many seconds the handler takes for a record."""
-    slow_share: float = 0.0
-    """… and for which share of them."""
+    together: bool = False  # whether it takes records of a page together, unless it may fail
+    slow: float = 0.0  # how many seconds the handler takes for a record
+    slow_share: float = 0.0  # … and for which share of them
     slow_listings: float = 0.0
     """How many seconds a listing takes at most, beside the loop; 0: the loop waits for it."""
     poll_max: float = 1.0
-    processes: int = 64
-    """Beyond it, shards share them."""
-    snapshot: bool = False
-    """Whether the items that exist are told, too."""
-    concurrency: int = 1
-    """Of how many shards records are handled at once."""
+    processes: int = 64  # beyond it, shards share them
+    snapshot: bool = False  # whether the items that exist are told, too
+    concurrency: int = 1  # of how many shards records are handled at once
     pipe_bytes: int = 65536
-    limit: int | None = None
-    """Spark's maxRecordsPerTrigger."""
+    limit: int | None = None  # Spark's maxRecordsPerTrigger
     behind_seconds: float = 10.0
     """How old a page has to be for Spark's driver to leave what follows to executors."""
-    writes: float = 15.0
-    """Until when there are writes."""
-    trouble: float = 20.0
-    """Until when anything goes wrong."""
+    writes: float = 15.0  # until when there are writes
+    trouble: float = 20.0  # until when anything goes wrong
     burst: int = 12
     faults: dict[str, Any] = field(default_factory=dict)
     """Settings of the service for the time of trouble."""
-    full_bytes: int = 500_000
-    """A page of this size counts as full: the next is asked for ahead."""
+    full_bytes: int = 500_000  # a page of this size counts as full: the next is asked for ahead
     others: int = 0
     """How many streams the same watch follows beside this one, each with a service of its own."""
-    habits: dict[str, Any] = field(default_factory=dict)
-    """Settings of the service that stay."""
+    habits: dict[str, Any] = field(default_factory=dict)  # settings of the service that stay
     events: list[tuple[float, str]] = field(default_factory=list)
 
     def __str__(self) -> str:

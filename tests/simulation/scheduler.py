@@ -59,14 +59,10 @@ class Scheduler:
         self.now = 0.0
         self.rng = random.Random(seed)
         self.trace = trace
-        self.skew = 0.0
-        """What the machine's wall clock is off."""
-        self.slept = 0.0
-        """For how long the machine was suspended, or off."""
-        self.blocked: list[Callable[[], None]] = []
-        """What waits for room in a pipe."""
-        self.pipes_changed = False
-        """Whether a pipe may have become readable since it was looked at."""
+        self.skew = 0.0  # what the machine's wall clock is off
+        self.slept = 0.0  # for how long the machine was suspended, or off
+        self.blocked: list[Callable[[], None]] = []  # what waits for room in a pipe
+        self.pipes_changed = False  # whether a pipe may have become readable since it was looked at
         self._events: list[tuple[float, float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._at_this_moment = 0

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from functools import partial
 from typing import Any, TypeVar
 
 from tests.simulation.ledger import Complaint
@@ -133,8 +132,7 @@ class Shared:
         self._program = program
         self._life = life
         self._rng = program.rng
-        self.is_asked = False
-        """Whether an answer is waited for."""
+        self.is_asked = False  # whether an answer is waited for
 
     def prepare(self) -> None:
         """It is there."""
@@ -179,44 +177,32 @@ class Shared:
             self._life.sleep(seconds)
 
 
-class Beat:
-    """What renews a lease, as the thread does, which waits while another write goes on."""
-
-    def __init__(
-        self, lease: SeatedLease, shared: Shared, program: Standby, life: SeatedLife
-    ) -> None:
-        self._lease = lease
-        self._shared = shared
-        self._program = program
-        self._life = life
-        self._beat()
-
-    def _beat(self) -> None:
-        if self._lease.is_closed or self._life.killed:
-            return
-        seconds = 0.05
-        if not self._program.seat.is_paused and not self._shared.is_asked:
-            seconds = self._lease.renew()
-        if seconds:
-            self._program.seat.after(max(seconds, 0.05), self._beat)
-
-
 class SeatedLease(Lease):
     """A lease that is renewed beside its watch, as by its thread."""
 
-    def __init__(self, shared: Any, holder: str, life: SeatedLife, program: Standby) -> None:
+    def __init__(self, shared: Any, holder: str, life: SeatedLife, seat: Seat) -> None:
         super().__init__(shared, holder, life)
-        self.is_closed = False
-        self._begin = partial(Beat, self, shared, program, life)
+        self._is_closed = False
+        self._seen, self._life, self._seat = shared, life, seat
 
     def stand_by(self, must_stop: Callable[[], bool]) -> bool:
         is_held = super().stand_by(must_stop)
         if is_held:
-            self._begin()
+            self._beat()
         return is_held
 
+    def _beat(self) -> None:
+        """As the thread does, which waits while another write goes on."""
+        if self._is_closed or self._life.killed:
+            return
+        seconds = 0.05
+        if not self._seat.is_paused and not self._seen.is_asked:
+            seconds = self.renew()
+        if seconds:
+            self._seat.after(max(seconds, 0.05), self._beat)
+
     def close(self) -> None:
-        self.is_closed = True
+        self._is_closed = True
         super().close()
 
 
@@ -262,7 +248,7 @@ class Standby:
         settings = WatchOptions(start=TrimHorizon(), poll_max=0.5)
         followed = WatchedStream(arn, settings, service=client, clock=life)
         shared = Shared(self._game.item, self, life)
-        store = SeatedLease(shared, holder, life, self)
+        store = SeatedLease(shared, holder, life, self.seat)
         queue = MessageQueue(PipeSelector(self.seat, life))  # type: ignore[arg-type]
 
         def take(record: Record) -> None:

@@ -16,10 +16,8 @@ class Seat:
     def __init__(self, turns: Turns, name: str, main: Callable[[Seat], None]) -> None:
         self.name = name
         self.paused_until = 0.0
-        self.until = 0.0
-        """Up to when it waits."""
-        self.hears = False
-        """Whether it waits for what comes through its pipes, too."""
+        self.until = 0.0  # up to when it waits
+        self.hears = False  # whether it waits for what comes through its pipes, too
         self.pipes_changed = False
         self.has_ended = False
         self.blocked: list[Callable[[], None]] = []
@@ -81,8 +79,7 @@ class Turns:
         self.scheduler = scheduler
         self.back = threading.Semaphore(0)
         self.errors: list[BaseException] = []
-        self.are_over = False
-        """Whether nobody is to wait for anything any more."""
+        self.are_over = False  # whether nobody is to wait for anything any more
         self._seats: list[Seat] = []
         self._rng = random.Random(f"turns {scheduler.rng.random()}")
 

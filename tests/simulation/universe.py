@@ -47,8 +47,7 @@ class Universe:
         self.credentials = Credentials()
         self.limiter = CallRateLimiter(VirtualClock(self.scheduler))
         self.injected: Counter[str] = Counter()
-        self.troubled_until = scenario.trouble
-        """From then on nothing goes wrong any more."""
+        self.troubled_until = scenario.trouble  # from then on nothing goes wrong any more
         self._silent_until = 0.0
         self.judge = Judge(scenario, self.world, lambda: self.scheduler.awake, self.scheduler.tell)
         self._calm = True

@@ -56,22 +56,16 @@ class PlayedStream(PlayedService):
         self.records_of: dict[str, list[int]] = {}
         self.parents: dict[str, str] = {}
         self.closed: set[str] = set()
-        self.looks_open: set[str] = set()
-        """Closed, and listed as if they were not."""
-        self.refused: set[str] = set()
-        """Listed as they are, and answered as if they were not there."""
-        self.trimmed = -1
-        """Up to this record nothing is left."""
+        self.looks_open: set[str] = set()  # closed, and listed as if they were not
+        self.refused: set[str] = set()  # listed as they are, and answered as if they were not there
+        self.trimmed = -1  # up to this record nothing is left
         self.tip: int | None = None
         """The first record near the end, by its time; None where no time is known here."""
-        self.knows_times = False
-        """Each record's own time is known."""
+        self.knows_times = False  # each record's own time is known
         self.listing_errors = self.errors
         self.read_errors: list[Exception] = []
-        self.empty_pages = 0
-        """So many come of a closed shard before each page with records."""
-        self.failing: set[str] = set()
-        """Shards whose reads are answered with an error."""
+        self.empty_pages = 0  # so many come of a closed shard before each page with records
+        self.failing: set[str] = set()  # shards whose reads are answered with an error
         self.page_size = 10
         self.record_size = 0
         self.reads: list[str] = []
@@ -88,11 +82,6 @@ class PlayedStream(PlayedService):
     def delete(self) -> None:
         self._is_gone = True
         self.refused |= self.records_of.keys()
-
-    def begin_anew(self) -> None:
-        """As an emulator that restarts: nothing is left, and numbers begin again."""
-        self.records_of.clear()
-        self.created = self.now
 
     def list_shards(self, arn: str) -> Listing:
         if self._is_gone:

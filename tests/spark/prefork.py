@@ -35,8 +35,7 @@ _WITHOUT_THREADS = {
     "OPENBLAS_NUM_THREADS": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
-RUN = "PREFORK_RUN"
-"""The variable with the id of the process of the tests as a whole."""
+RUN = "PREFORK_RUN"  # the variable with the id of the process of the tests as a whole
 
 
 def python() -> str:

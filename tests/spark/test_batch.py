@@ -34,17 +34,6 @@ def test_a_batch_finds_the_ends_of_open_shards_side_by_side() -> None:
     assert clock.passed < 15
 
 
-def test_thousands_of_closed_shards_share_a_batch_s_tasks() -> None:
-    clock = HandClock()
-    played = PlayedStream(clock)
-    for each in range(1000):
-        played.write(f"s{each}", [each])
-        played.closed.add(f"s{each}")
-
-    assert len(played_batch(played, clock).partitions()) == 256
-    assert numbers_of(played_batch(played, clock)) == list(range(1000))
-
-
 def test_a_batch_ends_at_a_time_wherever_its_records_are_read() -> None:
     """In a closed shard by an executor; in open ones by the driver, also behind a backlog."""
     clock = HandClock()

@@ -6,10 +6,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import ParseException, PySparkException
 
 from watcher.errors import DataLossError, UsageError
-from watcher.spark.error_mapping import translated
+from watcher.spark.error_mapping import one_line, translated
 from watcher.spark.options import parse
 
 
@@ -48,3 +49,61 @@ def test_bad_sql_and_trouble_of_sparks_own_have_their_statuses() -> None:
     bad, gone = ParseException("[PARSE_SYNTAX_ERROR] near 'SELEC'"), PySparkException("no space")
 
     assert [translated(each).exit_status for each in (bad, gone, Exception("x"))] == [2, 3, 3]
+
+
+class Java(Py4JJavaError):  # type: ignore[misc]  # py4j has no types
+    """One whose text is in a JVM that has ended."""
+
+    def __init__(self) -> None:
+        Exception.__init__(self)
+
+    def __str__(self) -> str:
+        raise Py4JError("An error occurred while calling o243.getCause")
+
+
+def test_an_error_whose_text_is_gone_with_the_jvm_is_told_all_the_same() -> None:
+    assert one_line(Java()) == "Java: Spark's JVM has ended (Py4JError)"
+    assert str(translated(Java())) == "Spark: Java: Spark's JVM has ended (Py4JError)"
+
+
+PLANNER = """java.io.EOFException
+\tat java.base/java.io.DataInputStream.readFully(DataInputStream.java:210)
+\tat java.base/java.io.DataInputStream.readInt(DataInputStream.java:385)
+\tat org.apache.spark.sql.execution.python.streaming.PythonStreamingSourceRunner.latestOffset(x)
+\tat org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution.$anonfun(x)
+"""
+WRITTEN_TO = """Caused by: java.net.SocketException: Connection reset
+\tat java.base/sun.nio.ch.SocketChannelImpl.throwConnectionReset(SocketChannelImpl.java:401)
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderInputStream.writeAdditionalInput(x)
+"""
+ANOTHERS = """Caused by: java.net.SocketException: Connection reset
+\tat java.base/sun.nio.ch.SocketChannelImpl.throwConnectionReset(SocketChannelImpl.java:401)
+\tat org.apache.hadoop.ipc.Client.call(x)
+\tat org.apache.spark.api.python.PythonRDD.collect(x)
+"""
+
+
+class OfQuery(Exception):
+    """One whose causes only its Java side has."""
+
+    def __init__(self, trace: str) -> None:
+        super().__init__("[STREAM_FAILED] Query terminated with exception: ")
+        self._stackTrace = trace
+
+
+@pytest.mark.parametrize(
+    ("error", "has_died"),
+    [
+        (Exception("Job aborted: Python worker exited unexpectedly (crashed). Consider x"), True),
+        (Exception("Job aborted: Python worker exited unexpectedly (crashed) - y"), True),
+        (OfQuery(PLANNER), True),
+        (OfQuery(WRITTEN_TO), True),
+        (OfQuery(ANOTHERS), False),
+        (Java(), False),
+    ],
+)
+def test_a_python_process_that_has_died_is_the_cause(error: Exception, has_died: bool) -> None:
+    told = str(translated(error))
+
+    assert told.startswith("Spark: one of its Python processes has died: it was") is has_died
+    assert "\n" not in told

@@ -54,12 +54,9 @@ class Lineage(NamedTuple):
     """Shards one after the other; the last of them is open."""
 
     begins: int
-    lives: list[int]
-    """How many seconds each of them is open."""
-    gap: int
-    """Seconds between two changes."""
-    splits: bool
-    """Each has two children, of which the second has none."""
+    lives: list[int]  # how many seconds each of them is open
+    gap: int  # seconds between two changes
+    splits: bool  # each has two children, of which the second has none
 
 
 LINEAGE = st.builds(

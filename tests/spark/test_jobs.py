@@ -14,7 +14,7 @@ from tests.spark.conftest import Run
 from tests.support import wire
 from tests.support.hostile_text import HOSTILE, refuse_steering
 from watcher.aws.config import AwsConfig
-from watcher.errors import DataLossError, UsageError, WatcherError
+from watcher.errors import DataLossError, WatcherError
 
 pytestmark = pytest.mark.spark
 
@@ -133,14 +133,6 @@ def test_data_loss_is_the_job_s_own_error(spark: Any, sim: Simulator, tmp_path: 
 
     with pytest.raises(DataLossError, match=r"^DATA LOSS: shard shardId-\S+ from sequence number"):
         once()
-
-
-def test_triggers_exclude_each_other(spark: Any, sim: Simulator) -> None:
-    from watcher.spark.jobs.run import interval
-
-    assert interval("500ms", "every") == "500 milliseconds"
-    with pytest.raises(UsageError, match="as a time"):
-        interval("soon", "every")
 
 
 def test_a_query_over_an_archive_and_its_stream_has_each_change_once(

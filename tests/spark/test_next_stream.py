@@ -88,28 +88,6 @@ def test_a_stream_that_begins_anew_is_a_loss_and_is_read_from_its_first_record_o
     assert sorted(query.numbers[20:]) == sorted(written(sim)) and losses >= 1
 
 
-def test_the_gap_between_two_streams_is_a_warning_and_counted(
-    sim: Simulator, caplog: pytest.LogCaptureFixture
-) -> None:
-    query = Query(sim, "orders")
-    sim.bulk(5)
-    query.until_count(5)
-    first = sim.stream_arn
-    sim.disable_stream()
-    second = sim.enable_new_stream(1)
-    sim.bulk(5)
-
-    query.until_count(10)
-    report = query.reader.reportLatestOffset()
-    query.reader.stop()
-
-    (told,) = [each for each in caplog.messages if "DATA LOSS" in each]
-    assert f"between the table's streams {first} and {second}" in told
-    assert report is not None and report["data_losses"] == 1
-    assert sorted(query.numbers) == sorted(written(sim)), "each once"
-    assert {*query.numbers[:5]} == {*written(sim)[:5]}, "the first stream's come first"
-
-
 def test_a_stream_by_its_own_arn_ends_the_query_and_names_the_next_one(sim: Simulator) -> None:
     query = Query(sim, sim.stream_arn)
     sim.bulk(5)

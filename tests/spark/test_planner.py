@@ -93,28 +93,6 @@ def test_a_shard_that_opened_and_waited_too_long_while_the_query_was_away_is_a_l
         query.run(5)
 
 
-@pytest.mark.parametrize("fails", [True, False])
-def test_a_stream_that_was_created_anew_is_a_loss_and_then_read_from_its_first_record_on(
-    stream: PlayedStream, clock: HandClock, fails: bool
-) -> None:
-    stream.created = stream.now
-    stream.write("a", range(100, 120))
-    query = PlayedQuery(stream, clock, failOnDataLoss=str(fails))
-    query.run(5)
-    clock.sleep(60)
-    stream.begin_anew()
-    stream.write("a", range(5))
-    query.start()
-
-    if fails:
-        with pytest.raises(DataLossError, match="created again"):
-            query.run(5)
-    else:
-        query.run(5)
-        assert query.delivered == [*range(100, 120), *range(5)]
-        assert query.planner.report()["data_losses"] == 1
-
-
 def test_another_stream_s_checkpoint_is_refused(stream: PlayedStream, clock: HandClock) -> None:
     query = PlayedQuery(stream, clock)
     with pytest.raises(UsageError, match="choose another checkpoint"):

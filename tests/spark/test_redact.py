@@ -18,13 +18,12 @@ from tests.support.secret import EVERYTHING, KEY, SECRET, refuse_traces, secret_
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
-FAILING = '''
-"""Fail."""
+FAILING = """  # fail
 
 
 def handle(record):
     raise ValueError(record, record.new, record.old, bytes(record.raw))
-'''
+"""
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,5 @@
 """SIGTERM to a job at work: it ends soon and well, and the next start goes on where it was."""
 
-import importlib
 import os
 import signal
 import threading
@@ -8,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,10 +20,8 @@ from tests.integration.conftest import fresh_dynamodb_local
 from tests.simulator import Simulator, judge
 from tests.spark.conftest import PATIENCE, Run
 from tests.support.program import Program
-from watcher.errors import WatcherError
-from watcher.shutdown import Shutdown
 from watcher.spark.jobs.archive import ArchiveFolder
-from watcher.spark.jobs.watch import BatchDelivery, close_handlers
+from watcher.spark.jobs.watch import BatchDelivery
 
 __all__ = ["fresh_dynamodb_local"]  # a fixture
 
@@ -34,14 +30,6 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
 SOON = 120.0
 """What hangs is to fail by then: a job's first batches take some seconds, on Spark as it runs."""
-
-
-def wait_for(condition: Callable[[], object]) -> bool:
-    """Until that holds, for so long as it can take on a slow machine; whether it does."""
-    deadline = time.monotonic() + SOON
-    while not (holds := bool(condition())) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return holds
 
 
 @contextmanager
@@ -60,10 +48,12 @@ def sigterm(condition: Callable[[], object]) -> Iterator[None]:
         return signal.getsignal(signal.SIGTERM) is not nobody
 
     def send() -> None:
-        holds = wait_for(lambda: over.is_set() or (condition() and is_handled()))
-        if not over.is_set():  # also where it does not hold: the job would go on for ever
-            sent.append(holds)
-            os.kill(os.getpid(), signal.SIGTERM)
+        due = time.monotonic() + SOON
+        while not (holds := condition() and is_handled()) and time.monotonic() < due:
+            if over.wait(0.02):
+                return
+        sent.append(bool(holds))  # where it does not hold, the job would go on for ever
+        os.kill(os.getpid(), signal.SIGTERM)
 
     thread = threading.Thread(target=send)
     thread.start()
@@ -142,8 +132,7 @@ def test_a_batch_that_is_cut_off_is_completed_at_the_next_start(
     assert again.status == 0
 
 
-NOTE = '''
-"""Note."""
+NOTE = """  # note
 
 import time
 
@@ -156,7 +145,7 @@ def handle(record):
 
 def close():
     open("{lines}.closed", "a").close()
-'''
+"""
 
 
 @pytest.mark.proof
@@ -195,30 +184,6 @@ def test_a_planner_that_still_lists_shards_keeps_no_signal_waiting(
     assert stopped.status == 0
     assert "cut off" not in stopped.err
     assert closings == []
-
-
-@pytest.mark.proof
-def test_handlers_that_take_too_long_to_close_are_told_of(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    cancelled = threading.Event()
-
-    def close(spark: Any) -> None:
-        assert cancelled.wait(SOON)
-        raise WatcherError("the job was cancelled")
-
-    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(cancelAllJobs=cancelled.set))
-    stop = Shutdown(0.0)
-    stop.request()
-    stop.signal = signal.SIGTERM
-    batches: Any = SimpleNamespace(stop=stop, close=close)
-    module = importlib.import_module("watcher.spark.jobs.watch")  # the package has the function
-    monkeypatch.setattr(module, "LEAST_CLOSE_SECONDS", 0.01)
-    close_handlers(spark, batches)
-
-    assert [record.getMessage() for record in caplog.records] == [
-        "Handlers were not closed: that took longer than --stop-timeout (0 s)"
-    ]
 
 
 @pytest.mark.proof

@@ -25,30 +25,22 @@ def names(tasks: list[list[BufferedRange]]) -> list[list[str]]:
     return [[each.between.shard_id for each in task] for task in tasks]
 
 
-def test_each_shard_that_executors_read_has_a_task_of_its_own() -> None:
-    """However small the cluster was as the query was made."""
-    tasks = share_among_tasks([unread(str(n)) for n in range(64)], 2)
+@pytest.mark.parametrize(
+    ("ranges", "count", "sizes"),
+    [
+        # However small the cluster was as the query was made.
+        pytest.param([unread(str(n)) for n in range(64)], 64, {1}, id="executors read: its own"),
+        pytest.param([unread(str(n)) for n in range(1000)], 256, {3, 4}, id="thousands share"),
+        pytest.param([held(str(n), [1000]) for n in range(10)], 2, {5}, id="small ones share"),
+        pytest.param([held(str(n), [1 << 20]) for n in range(32)], 16, {2}, id="by their work"),
+    ],
+)
+def test_there_are_as_many_tasks_as_there_is_work_for(
+    ranges: list[BufferedRange], count: int, sizes: set[int]
+) -> None:
+    tasks = share_among_tasks(ranges, 2)
 
-    assert len(tasks) == 64
-
-
-def test_thousands_of_them_share_tasks() -> None:
-    tasks = share_among_tasks([unread(str(n)) for n in range(1000)], 2)
-
-    assert len(tasks) == 256
-    assert {len(task) for task in tasks} == {3, 4}
-
-
-def test_small_shards_share_tasks() -> None:
-    tasks = share_among_tasks([held(str(n), [1000]) for n in range(10)], 2)
-
-    assert sorted(map(len, tasks)) == [5, 5]
-
-
-def test_there_are_as_many_tasks_as_there_is_work_for() -> None:
-    tasks = share_among_tasks([held(str(n), [1 << 20]) for n in range(32)], 2)
-
-    assert len(tasks) == 16
+    assert (len(tasks), {len(task) for task in tasks}) == (count, sizes)
 
 
 def test_a_lineage_is_in_one_task_in_its_order() -> None:

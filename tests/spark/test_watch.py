@@ -23,8 +23,7 @@ from watcher.spark.jobs.watch import BatchDelivery
 
 pytestmark = pytest.mark.spark
 
-TALLY = '''
-"""Count."""
+TALLY = """  # count
 
 import os
 
@@ -37,10 +36,9 @@ def handle(record):
 
 def close():
     print("closed", os.getpid(), len(counts))
-'''
+"""
 
-FAILING = '''
-"""Fail."""
+FAILING = """  # fail
 
 
 def handle(record):
@@ -51,11 +49,10 @@ def handle(record):
 
 def close():
     raise OSError("can't close")
-'''
+"""
 
 
-FLAKY = '''
-"""Fail twice on each record."""
+FLAKY = """  # fail twice on each record
 
 tries = {}
 
@@ -66,7 +63,7 @@ def handle(record):
     if tries[number] < 3:
         raise ValueError("not yet")
     print(number)
-'''
+"""
 
 
 def watch(command: Run, sim: Simulator, *more: str) -> Done:

@@ -57,7 +57,6 @@ class PlayedService:
         self.hidden: set[str] = set()
         self.status = "ENABLED"
         self.newest = ARN
-        self.created: datetime | None = None
         self.errors: list[Exception] = []
         """What the next listings are answered with."""
         self.counters = Counters()
@@ -79,9 +78,7 @@ class PlayedService:
         if self.errors:
             raise self.errors.pop(0)
         found = self.shown()
-        return Listing(
-            arn, table_name(arn), self.status, "NEW_IMAGE", found, 1, self.now, self.created
-        )
+        return Listing(arn, table_name(arn), self.status, "NEW_IMAGE", found, 1, self.now)
 
     def list_children(self, arn: str, shard_id: str) -> list[Shard]:
         return [shard for shard in self.shown() if shard.parent == shard_id]
