@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import re
@@ -11,6 +12,7 @@ from itertools import pairwise
 import pytest
 
 from tests.support.hand_clock import HandClock
+from tests.support.times import NOON
 from tests.support.wire import record
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
@@ -86,6 +88,19 @@ def test_it_is_said_at_first_and_ever_later_and_as_it_succeeds(
     pauses = [int(minutes) for (minutes,) in told]
     assert len(pauses) == 3 and pauses[0] == 1 and all(b >= 4 * a for a, b in pairwise(pauses))
     assert last.startswith(f"handler away has processed {which} after 50 min")
+
+
+def test_a_record_that_grows_old_is_warned_of_before_its_stream_forgets(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock, form = HandClock(), json.loads(bytes(record(1).raw))
+    form["dynamodb"]["ApproximateCreationDateTime"] = NOON.timestamp() - 16 * HOUR
+    young = Record.from_json(json.dumps(form).encode(), "shard-0")
+    for each in (young, record(2)):  # one of years ago is past saving
+        away = Away(clock, until=clock.passed + 3 * HOUR)
+        dispatcher([Handler("away", away.handle)], "retry", clock).deliver(each)
+    (warning,) = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert "is 18 h old, and handler away still fails on it" in warning.getMessage()
 
 
 @pytest.mark.parametrize("policy", ["retry:90s", "retry:90s,log"])

@@ -15,7 +15,7 @@ from tests.support.hand_clock import HandClock
 from tests.support.wire import body, shard_key
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
-from watcher.aws.model import AtTime, Latest, Position, Service, TrimHorizon
+from watcher.aws.model import AtTime, Latest, Position, TrimHorizon
 from watcher.records.page import decode
 from watcher.records.wire import WireRecord
 from watcher.streams.messages import Loss, Message, Page, ReaderEnded, ReadFailed, make_page
@@ -27,26 +27,6 @@ def reader(
     streams = for_worker(AwsConfig("us-east-1", endpoint_url=sim.endpoint), sim.stream_arn)
     shard = shard or sim.shards[0].id
     return BlockingReader(streams, sim.stream_arn, shard, position or TrimHorizon(), **options)  # type: ignore[arg-type]
-
-
-class GoingBack:
-    """A service whose iterators can go back to where the first one began."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self.first = ""
-        self._goes_back = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._service, name)
-
-    def go_back(self) -> None:
-        self._goes_back = True
-
-    def get_records(self, iterator: str, limit: int | None = None) -> bytes:
-        self.first = self.first or iterator
-        goes_back, self._goes_back = self._goes_back, False
-        return self._service.get_records(self.first if goes_back else iterator)
 
 
 def numbers(messages: list[Message]) -> list[str]:
@@ -225,19 +205,24 @@ def test_a_closed_shard_ends_where_its_iterator_does_after_any_number_of_empty_p
 
 
 def test_an_iterator_that_goes_back_for_ever_is_trouble_and_a_new_one_is_taken(
-    simulator: Simulator,
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = simulator.write("a", 6)
     simulator.set_faults(max_records=3)
     made = reader(simulator)
-    made.service = service = GoingBack(made.service)
-    messages: list[Message] = []
-    for _ in range(3):
-        service.go_back()
-        messages += read(made)
+    asked: list[str] = []
+    get_records = made.service.get_records
+
+    def from_the_first(iterator: str, limit: int | None = None) -> bytes:
+        asked.append(iterator)
+        return bytes(get_records(asked[0]))
+
+    monkeypatch.setattr(made.service, "get_records", from_the_first)
+    messages = read(made, 3)
     troubles = [message for message in messages if isinstance(message, ReadFailed)]
     assert [trouble.failures for trouble in troubles] == [1]
     assert not made.may_have_more and made.delay > 0
+    monkeypatch.undo()
     assert numbers(messages + read(made)) == written
 
 
