@@ -37,18 +37,6 @@ def done(program: str, **settings: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, **settings)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
-def test_whatever_is_the_default_of_the_program_or_of_python() -> None:
-    """3.14 has made the fork server its default; a program may have set one."""
-    default = "spawn"
-    program = (
-        "import multiprocessing; from watcher import process_start\n"
-        f"multiprocessing.set_start_method({default!r})\n"
-        "print(process_start.processes().get_start_method(), multiprocessing.get_start_method())"
-    )
-    assert done(program).stdout.split() == ["fork", default]
-
-
 def test_a_process_starts_though_nobody_reads_what_this_one_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

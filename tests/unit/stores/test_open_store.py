@@ -34,11 +34,6 @@ class Kept:
         self.token = token
 
 
-class Generates(Kept):
-    async def save(self, token: str) -> Any:
-        yield token
-
-
 class Async(Kept):
     async def save(self, token: str) -> None:  # type: ignore[override]
         super().save(token)
@@ -60,7 +55,6 @@ class Refuses(Kept):
     ("given", "text"),
     [
         (object(), "give a file, dynamodb://TABLE/NAME, s3://BUCKET/KEY, or an object"),
-        (Generates(), "its save is an async generator, and nothing would run it"),
         (Async(), "its save is async, and nothing would await it"),
         ("dynamodb://leases", "checkpoint dynamodb://leases: give dynamodb://TABLE/NAME"),
         ("gs://bucket/key", "no gs:// here: give a file, dynamodb://TABLE/NAME"),
