@@ -19,6 +19,7 @@ SILENT_SECONDS = 75.0
 # this share.
 _THROTTLED_AT_FIRST = 8
 _STARVED_SECONDS = 20.0
+_SEARCH_SECONDS = 35.0
 _THROTTLED_SHARE = 0.05
 
 
@@ -281,6 +282,7 @@ class Judge(Alarms):
         scenario, run, now = self._scenario, self.runs[-1], self._now()
         patience = _STARVED_SECONDS + 3 * scenario.slow_listings
         patience += 2 * scenario.slow * len(self.shards())
+        patience += _SEARCH_SECONDS + 10 * scenario.slow_tags if scenario.slow_tags else 0.0
         # Those that share a process wait for each page that it has sent.
         is_due = scenario.follow and scenario.processes > 3 and not run.rests
         missing = self.missing() if is_due else []

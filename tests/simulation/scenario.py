@@ -35,6 +35,7 @@ class Scenario:
     together: bool = False  # whether it takes records of a page together, unless it may fail
     slow: float = 0.0  # how many seconds the handler takes for a record
     slow_share: float = 0.0  # … and for which share of them
+    slow_tags: float = 0.0  # how many seconds the tags take of a table; 0: all are known
     slow_listings: float = 0.0
     """How many seconds a listing takes at most, beside the loop; 0: the loop waits for it."""
     poll_max: float = 1.0
@@ -182,6 +183,8 @@ def _draw_slow(scenario: Scenario) -> None:
         scenario.slow_listings = rng.choice((0.0, 0.0, 2.0, 12.0))
         if rng.random() < 0.05:
             scenario.slow, scenario.slow_share = 15.0, 0.03
+        if scenario.others and scenario.follow and scenario.start == "trim_horizon":
+            scenario.slow_tags = rng.choice((0.0, 0.1, 3.0))
 
 
 def _draw_begin_anew(scenario: Scenario) -> None:

@@ -13,7 +13,7 @@ from tests.simulation.items import SimulatedItems
 from tests.simulation.processes import PipeSelector, SimulatedWorker
 from tests.simulation.program import LIMITED_RUNS, Program
 from tests.simulation.scheduler import Killed, Life, VirtualClock
-from tests.simulation.slow_listings import SlowLister
+from tests.simulation.slow_listings import SlowLister, SlowRegion
 from tests.simulation.store import Disk, MemoryStore
 from tests.simulation.universe import TABLE, Universe
 from watcher.aws.counters import SharedCounters
@@ -123,17 +123,23 @@ class Watch(Program):
                 clock=life,
             )
         ]
-        for each in self._universe.others:
-            arn, client = each.table.streams[0].arn, self._client_of(each, life)
+
+        def join(arn: str) -> WatchedStream:
+            each = self._universe.of(arn)
+            first = self._client_of(each, life)
             made = service(each)
-            followed.append(
-                WatchedStream(arn, settings, service=made, first_service=client, clock=life)
-            )
+            return WatchedStream(arn, settings, service=made, first_service=first, clock=life)
+
+        discoveries = []
+        if scenario.slow_tags:  # its other streams come later
+            discoveries = [SlowRegion(self._universe, life).discovery(join)]
+        else:
+            followed += [join(each.table.streams[0].arn) for each in self._universe.others]
         if scenario.concurrency > 1:
             self._pool = SimulatedHandlerPool(self._scheduler, life, scenario.concurrency)
         return build_manager(
             settings,
-            streams=WatchedStreams(followed, clock=life),
+            streams=WatchedStreams(followed, discoveries, clock=life),
             handlers=[self._handler(life)],
             workers=Workers(
                 queue,
