@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
-
-
-def kinds_by_plain_loop(client: Any, stream: str) -> Counter[str]:
-    """How many changes of each event name GetRecords answers, shard after shard."""
-    kinds = Counter[str]()
-    for shard in client.describe_stream(StreamArn=stream)["StreamDescription"]["Shards"]:
-        at = {"ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
-        iterator = client.get_shard_iterator(StreamArn=stream, **at)["ShardIterator"]
-        while iterator:
-            answer = client.get_records(ShardIterator=iterator)
-            kinds.update(each["eventName"] for each in answer["Records"])
-            iterator = answer.get("NextShardIterator") if answer["Records"] else None
-    return kinds
 
 
 def check(spark: Any, frame: Any, kinds: Mapping[str, int]) -> None:

@@ -6,7 +6,9 @@ import contextlib
 import os
 import re
 import signal
+from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from tests.spark.conftest import PATIENCE, options
 from tests.support.eventually import eventually
 from tests.support.processes import children
 from watcher.spark import compat, register
+from watcher.stream import Stream
 
 pytestmark = [
     pytest.mark.proof,
@@ -149,7 +152,8 @@ def test_a_frame_that_is_used_twice_has_all_its_rows_in_each(pushing: Any, sim: 
     sim.bulk(120, keys=10, remove_every=5)
     sim.advance(60)
     frame = pushing.read.format("dynamodb_streams").options(**options(sim)).load()
-    kinds = every_use.kinds_by_plain_loop(sim.client(), sim.stream_arn)
+    pulled = Stream(sim.stream_arn, "trim_horizon", endpoint_url=sim.endpoint, region="us-east-1")
+    kinds = Counter(each.event_name for each in islice(filter(None, pulled), 120))
     assert len(kinds) == 3 and sum(kinds.values()) == len(sim.records)
     sim.disable_stream()  # idle open shards are waited for, in each of so many reads
 

@@ -20,9 +20,7 @@ def test_names_are_not_case_sensitive() -> None:
     assert options.max_records == 5
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("0s", 0), ("90s", 90), ("1m", 60), ("2h", 7200), ("1", 1)]
-)
+@pytest.mark.parametrize(("text", "seconds"), [("0s", 0), ("2h", 7200), ("1", 1)])
 def test_a_skew_is_a_time(text: str, seconds: float) -> None:
     options = parse({"stream": "orders", "maxEventTimeSkew": text}, streaming=True)
 

@@ -6,12 +6,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-import logging
 from datetime import UTC, datetime, timedelta
 
 from tests.spark.played import EXPIRED, PlayedQuery, PlayedStream, number
 from tests.support.hand_clock import HandClock
-from watcher.aws.model import AfterSequence, TrimHorizon
+from watcher.aws.model import AfterSequence, Position, TrimHorizon
 from watcher.errors import CredentialsError, DataLossError, TransientError
 from watcher.pull.ranges import Range
 
@@ -28,32 +27,21 @@ def test_a_task_gives_up_after_minutes_of_trouble(stream: PlayedStream, clock: H
     assert 300 < clock.passed < 330
 
 
+@pytest.mark.parametrize("start", [AfterSequence(number(4)), TrimHorizon()])
+@pytest.mark.parametrize("written", [10, 100], ids=["idle", "records follow"])
 def test_a_range_of_which_nothing_is_left_ends(
-    stream: PlayedStream, clock: HandClock, caplog: pytest.LogCaptureFixture
+    stream: PlayedStream,
+    clock: HandClock,
+    caplog: pytest.LogCaptureFixture,
+    start: Position,
+    written: int,
 ) -> None:
-    """On an open shard the records after it go on for ever."""
-    stream.write("a", range(100))
+    stream.write("a", range(written))
     query = PlayedQuery(stream, clock, failOnDataLoss="false")
     stream.trimmed = 29
-    start = AfterSequence(number(4))
 
-    with caplog.at_level(logging.WARNING, "watcher"):
-        assert query.read(Range("a", start, number(9))) == []
-
+    assert query.read(Range("a", start, number(9))) == []
     assert "nothing is left of it" in caplog.text
-    assert clock.passed < 60
-
-
-def test_a_range_of_which_nothing_is_left_ends_on_an_idle_shard(
-    stream: PlayedStream, clock: HandClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    stream.write("a", range(10))
-    query = PlayedQuery(stream, clock, failOnDataLoss="false")
-    stream.trimmed = 10
-    for start in (AfterSequence(number(4)), TrimHorizon()):
-        assert query.read(Range("a", start, number(9))) == []
-        assert "nothing is left of it" in caplog.text
-        caplog.clear()
     assert clock.passed < 60
 
 
