@@ -160,6 +160,16 @@ class Ran:
     out: list[str]
     err: list[str]
 
+    @property
+    def printed(self) -> str:
+        """What stands on standard output, as one text."""
+        return "\n".join(self.out)
+
+    @property
+    def said(self) -> str:
+        """What stands on standard error, as one text."""
+        return "\n".join(self.err)
+
 
 def run(*arguments: str, env: Mapping[str, str], cwd: Path | None = None) -> Ran:
     """A command line from its start to its end, in this process, which it leaves as it was."""
@@ -173,6 +183,13 @@ def run(*arguments: str, env: Mapping[str, str], cwd: Path | None = None) -> Ran
         status, said = _run_here(arguments, {**os.environ, **env}, cwd, out, err)
         out.seek(0)
         return Ran(status, out.read().split("\n")[:-1], said.splitlines())
+
+
+def told(status: int, *arguments: str) -> Ran:
+    """A command line that ends with this status, in the environment as it is."""
+    done = run(*arguments, env={})
+    assert done.status == status, done.err
+    return done
 
 
 def numbers(program: Program | Ran) -> list[str]:

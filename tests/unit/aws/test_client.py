@@ -139,24 +139,3 @@ def test_streams_are_listed_over_all_pages(simulator: Simulator) -> None:
     assert {stream.table for stream in listed} == {"orders", *(f"table-{n}" for n in range(5))}
     (only,) = client(simulator).list_streams("table-3")
     assert only.table == "table-3"
-
-
-def test_every_call_is_counted_those_made_again_and_those_throttled_too(
-    simulator: Simulator,
-) -> None:
-    streams = client(simulator)
-    shard = simulator.shards[0].id
-    simulator.fail_next("ListStreams", "ThrottlingException", times=2)
-    list(streams.list_streams())
-    assert streams.counters.throttles == 2
-    streams.list_shards(simulator.stream_arn)
-    simulator.fail_next("GetShardIterator", "ThrottlingException")
-    with pytest.raises(TransientError):
-        streams.get_iterator(simulator.stream_arn, shard, Latest())
-    assert streams.counters.throttles == 3
-    iterator, _ = streams.get_iterator(simulator.stream_arn, shard, TrimHorizon())
-    streams.get_records(iterator)
-    streams.latest_stream("orders")
-    list(streams.list_streams())
-    made = {name: count for name, count in streams.counters.calls.items() if count}
-    assert made == dict(simulator.calls)

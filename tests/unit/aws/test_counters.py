@@ -45,16 +45,6 @@ def test_the_successor_of_a_process_goes_on_from_what_was_delivered() -> None:
     assert (counters.records_read, counters.tip) == (4, None)
 
 
-def test_a_place_on_the_board_is_clean_again_when_it_is_free() -> None:
-    shared_counters = SharedCounters(1)
-    first = shared_counters.new()
-    first.read(7)
-    assert shared_counters.at(first.slot).records_read == 7
-    shared_counters.free(first)
-    second = shared_counters.new()
-    assert (second.slot, second.records_read) == (first.slot, 0)
-
-
 def test_a_full_board_has_tallies_that_only_this_process_sees() -> None:
     shared_counters = SharedCounters(1)
     shared_counters.new()

@@ -96,16 +96,6 @@ def test_the_first_failure_is_the_callers_later_ones_leave_what_there_is(
     assert credentials.keys().access_key == f"key {len(source.asked)}"
 
 
-def test_keys_whose_end_has_passed_by_this_clock_are_tried(clock: HandClock) -> None:
-    """It may be this machine's clock that is wrong; AWS will say."""
-    source = Source(clock, -3600)
-    credentials = own(source)
-    for _ in range(100):
-        credentials.keys()
-        clock.sleep(0.01)
-    assert len(source.asked) <= 2
-
-
 def test_a_loop_is_not_kept_waiting_and_a_fork_waits_for_the_thread(
     clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,14 +12,10 @@ from tests.simulator import Simulator
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
-from watcher.aws.credentials import Keys, SigningCredentials, WorkerCredentials
+from watcher.aws.credentials import SigningCredentials
 from watcher.aws.fast_http import RawPages
 from watcher.aws.model import AtTime, TrimHorizon
-from watcher.errors import (
-    CredentialsError,
-    ExpiredIteratorError,
-    UnexpectedAnswerError,
-)
+from watcher.errors import CredentialsError, ExpiredIteratorError, UnexpectedAnswerError
 from watcher.records import page
 
 
@@ -47,23 +43,6 @@ def test_a_worker_reads_without_botocores_machinery(
     assert len(page.decode(worker.get_records(iterator)).Records) == 3
     worker.get_iterator(simulator.stream_arn, shard, AtTime(time))
     assert sent == []
-
-
-def test_credentials_are_asked_for_at_each_call(simulator: Simulator) -> None:
-    """They expire within hours."""
-    asked: list[int] = []
-
-    class Counted(WorkerCredentials):
-        def keys(self) -> Keys:
-            asked.append(1)
-            return super().keys()
-
-    connection = AwsConfig("us-east-1", endpoint_url=simulator.endpoint)
-    worker = for_worker(connection, simulator.stream_arn, Counted(Keys("key", "secret")))
-    asked.clear()
-    iterator, _ = worker.get_iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
-    worker.get_records(iterator)
-    assert len(asked) == 2
 
 
 def test_what_was_asked_for_ahead_is_asked_for_again_where_its_connection_is_gone(

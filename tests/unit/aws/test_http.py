@@ -1,6 +1,5 @@
 """The plain connection: what it takes, what it leaves to a general client, and when it gives up."""
 
-import gc
 import socket
 import ssl
 import threading
@@ -8,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -205,20 +203,6 @@ def test_an_answer_that_drips_is_given_up_at_its_deadline(more: bytes) -> None:
             http.post(HEADERS, b"{}").wait()
         assert time.monotonic() - began < 60  # all of it would take 200 s and more
         assert http.usable
-
-
-@pytest.mark.parametrize("kept", ["idle", "pending"])
-def test_a_circle_s_connections_are_closed_before_the_collector_ends_them(kept: str) -> None:
-    """It ends what is older first, as a connection is that is used again, and warns of it."""
-    with serving(OK, OK) as server:
-        owner: Any = HTTPConnections(server.url, ca_file="", timeouts=TIMEOUTS)
-        owner.post(HEADERS, b"{}").wait()
-        if kept == "pending":
-            owner = owner.post(HEADERS, b"{}")
-        owner.itself = owner
-        del owner
-
-        gc.collect()  # a warning is an error
 
 
 def test_a_head_without_an_end_is_no_answer() -> None:

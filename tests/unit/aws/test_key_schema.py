@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.simulator import Simulator
+from tests.support.program import told
 from watcher.aws import key_schema
 from watcher.aws.key_schema import in_order, remember_key_schema
-from watcher.cli import main
 
 
 @pytest.fixture(autouse=True)
@@ -36,16 +36,13 @@ def test_it_is_by_name_until_the_table_is_known() -> None:
     assert in_order(("user", "at")) == ("at", "user")
 
 
-def test_every_text_of_a_key_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_text_of_a_key_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Simulator(table="visits", key_names=("user", "at")) as sim:
         sim.set_environment(monkeypatch.setenv)
         sim.put({"at": {"S": "noon"}, "all": {"N": "1"}, "user": {"S": "ada"}})
 
         def said(*words: str) -> str:
-            assert main([*words]) == 0
-            return capsys.readouterr().out
+            return told(0, *words).printed
 
         watch = ("visits", "--from", "trim-horizon", "--no-follow")
         flags = [f"--print-{each}" for each in ("summary", "diff", "record", "table")]

@@ -57,12 +57,7 @@ def say(server: PlayedServer, status: int, body: bytes | Iterable[bytes]) -> Aws
 
 @pytest.mark.parametrize("status", [200, 400, 500])
 @pytest.mark.parametrize(
-    "body",
-    [
-        b"\xff\xfe\x00",
-        b'{"__type":"caf\xe9","message":"\xe9"}',
-        b'{"ShardIterator":"\xff"}',
-    ],
+    "body", [b"\xff\xfe\x00", b'{"__type":"caf\xe9","message":"\xe9"}', b'{"ShardIterator":"\xff"}']
 )
 def test_bodies_in_no_encoding_are_errors_of_ours(
     server: PlayedServer, status: int, body: bytes

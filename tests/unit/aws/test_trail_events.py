@@ -45,25 +45,16 @@ def test_who_made_it_and_when() -> None:
 @pytest.mark.parametrize(
     ("identity", "name"),
     [
-        (
-            {"type": "IAMUser", "arn": f"arn:aws:iam::{ACCOUNT}:user/ops/Mateo"},
-            "user/Mateo",
-        ),
+        ({"type": "IAMUser", "arn": "arn:aws:iam::1:user/ops/Mateo"}, "user/Mateo"),
         ({"type": "Root", "arn": f"arn:aws:iam::{ACCOUNT}:root"}, "root"),
-        (
-            {"type": "FederatedUser", "arn": f"arn:aws:sts::{ACCOUNT}:federated-user/eve"},
-            "federated-user/eve",
-        ),
+        ({"type": "FederatedUser", "arn": "arn:aws:sts::1:federated-user/e"}, "federated-user/e"),
         ({"type": "AssumedRole", "arn": f"arn:aws:sts::{ACCOUNT}:assumed-role/x/y"}, "role/x"),
         ({"type": "AWSService", "invokedBy": "backup.amazonaws.com"}, "backup.amazonaws.com"),
         ({"type": "AWSAccount", "principalId": "AROAX:y", "accountId": "9"}, "AROAX"),
         (role("AWSServiceRoleForDynamoDBReplication", path=REPLICATING), REPLICATION),
         (role("evil", "AWSServiceRoleForDynamoDBReplication"), "role/evil"),
         (role("AWSServiceRoleForDynamoDBReplication"), "role/AWSServiceRoleForDynamoDBReplication"),
-        (
-            {"type": "AWSService", "invokedBy": "replication.dynamodb.amazonaws.com"},
-            REPLICATION,
-        ),
+        ({"type": "AWSService", "invokedBy": "replication.dynamodb.amazonaws.com"}, REPLICATION),
         ({}, "a caller without a name"),
     ],
 )
@@ -73,30 +64,29 @@ def test_callers_of_all_kinds_have_a_name(identity: dict[str, Any], name: str) -
 
 
 def test_a_transaction_in_its_documented_form_with_capitals_and_without() -> None:
-    parameters = {
-        "requestItems": [
-            {"operation": "Put", "tableName": "orders", "key": {"PK": "a"}, "items": ["PK"]},
-            {"operation": "Update", "tableName": "orders", "key": {"PK": "b"}},
-            {"operation": "Delete", "TableName": "orders", "key": {"PK": "c"}},
-            {"operation": "ConditionCheck", "TableName": "orders", "Key": {"PK": "d"}},
-            {"operation": "Put", "tableName": "others", "key": {"PK": "e"}},
-        ],
-        "returnConsumedCapacity": "TOTAL",
-    }
-    assert writes(trails.event("TransactWriteItems", SECOND, parameters)) == [
-        ItemWrite("orders", {"PK": "a"}, False),
-        ItemWrite("orders", {"PK": "b"}, False),
-        ItemWrite("orders", {"PK": "c"}, True),
+    rows = [
+        {"operation": "Put", "tableName": "orders", "key": {"PK": "a"}, "items": ["PK"]},
+        {"operation": "Update", "tableName": "orders", "key": {"PK": "b"}},
+        {"operation": "Delete", "TableName": "orders", "key": {"PK": "c"}},
+        {"operation": "ConditionCheck", "TableName": "orders", "Key": {"PK": "d"}},
+        {"operation": "Put", "tableName": "others", "key": {"PK": "e"}},
     ]
+    found = writes(trails.event("TransactWriteItems", SECOND, {"requestItems": rows}))
+    assert found == [
+        ItemWrite("orders", {"PK": key}, removes)
+        for key, removes in zip("abc", (False, False, True), strict=True)
+    ]
+
+
+PUT = {"operation": "Put", "key": {"PK": "a"}}
+DELETE = {"operation": "Delete", "key": {"PK": "b"}}
+OF_ORDERS = {"tableName": "orders"}
 
 
 @pytest.mark.parametrize(
     "asked",
     [
-        [
-            {"operation": "Put", "tableName": "orders", "key": {"PK": "a"}},
-            {"operation": "Delete", "tableName": "orders", "key": {"PK": "b"}},
-        ],
+        [PUT | OF_ORDERS, DELETE | OF_ORDERS],
         {
             "orders": [
                 {"putRequest": {"key": {"PK": "a"}, "items": ["PK", "total"]}},
@@ -104,21 +94,14 @@ def test_a_transaction_in_its_documented_form_with_capitals_and_without() -> Non
             ]
         },
         {"orders": [{"PutRequest": {"Key": {"PK": "a"}}}, {"DeleteRequest": {"Key": {"PK": "b"}}}]},
-        {
-            ARN: [
-                {"operation": "Put", "key": {"PK": "a"}},
-                {"operation": "Delete", "key": {"PK": "b"}},
-            ]
-        },
+        {ARN: [PUT, DELETE]},
     ],
     ids=["list", "map", "capitals", "by-arn"],
 )
 def test_a_batch_in_each_form(asked: Any) -> None:
     found = writes(trails.event("BatchWriteItem", SECOND, {"requestItems": asked}))
-    assert [(each.key, each.removes) for each in found] == [
-        ({"PK": "a"}, False),
-        ({"PK": "b"}, True),
-    ]
+    told = [(each.key, each.removes) for each in found]
+    assert told == [({"PK": "a"}, False), ({"PK": "b"}, True)]
 
 
 @pytest.mark.parametrize(

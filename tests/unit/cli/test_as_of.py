@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulator import Simulator
 from tests.support.hand_clock import HandClock
-from watcher.cli import main
+from tests.support.program import Ran, told
 
 
 @pytest.fixture
@@ -31,27 +31,18 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield datetime.fromtimestamp(began + 300, UTC).isoformat()
 
 
-def out(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(["as-of", *words]) == 0
-    return capsys.readouterr().out
+def test_formats(at: str) -> None:
+    def out(*more: str) -> Ran:
+        return told(0, "as-of", "orders", at, *more)
 
-
-def test_formats(at: str, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [
-        '{"pk":"a","v":1.50,"w":["x","y"]}',
-        '{"pk":"b\\u001b","v":2,"b":"AAE="}',
-    ]
-    assert out(capsys, "orders", at).splitlines() == rows
-    assert json.loads(out(capsys, "orders", at, "-o", "json")) == [*map(json.loads, rows)]
-    assert out(capsys, "orders", at, "-o", "csv").splitlines() == [
-        "pk,b,v,w",
-        'a,,1.50,"[""x"",""y""]"',
-        "b\x1b,AAE=,2,",
-    ]
-    table = out(capsys, "orders", at, "-o", "table").splitlines()
+    rows = ['{"pk":"a","v":1.50,"w":["x","y"]}', '{"pk":"b\\u001b","v":2,"b":"AAE="}']
+    assert out().out == rows
+    assert json.loads(out("-o", "json").printed) == [*map(json.loads, rows)]
+    assert out("-o", "csv").out == ["pk,b,v,w", 'a,,1.50,"[""x"",""y""]"', "b\x1b,AAE=,2,"]
+    table = out("-o", "table").out
     assert set(table.pop(1)) == {"-", " "}
     assert [line.split()[:2] for line in table] == [["pk", "b"], ["a", "1.50"], ["b\\x1b", "AAE="]]
-    typed = out(capsys, "orders", at, "--dynamodb-json", "--key", "pk=a")
+    typed = out("--dynamodb-json", "--key", "pk=a").printed
     assert json.loads(typed) == {"pk": {"S": "a"}, "v": {"N": "1.50"}, "w": {"SS": ["x", "y"]}}
 
 
@@ -71,47 +62,35 @@ def test_formats(at: str, capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_a_condition_that_can_not_match_is_told(
-    at: str,
-    command: str,
-    said: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    at: str, command: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     change = {"SequenceNumber": "1", "Keys": {"pk": {"S": "a"}}, "NewImage": {"v": {"N": "1"}}}
     Path("lines").write_text(json.dumps({"eventName": "INSERT", "dynamodb": change}))
-    assert main([at if word == "AT" else word for word in command.split()]) == 0
-    assert capsys.readouterr().err.splitlines()[-1].endswith(said)
+    words = [at if word == "AT" else word for word in command.split()]
+    assert told(0, *words).err[-1].endswith(said)
 
 
 @pytest.mark.parametrize("command", ["count", "report"])
 def test_an_image_that_the_stream_lacks_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    command: str,
-    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, command: str, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with Simulator(table="orders", view_type="KEYS_ONLY") as simulator:
         simulator.set_environment(monkeypatch.setenv)
-        assert main([command, "orders", "--filter", "new.v > 1"]) == 2
-    last = capsys.readouterr().err.splitlines()[-1]
+        last = told(2, command, "orders", "--filter", "new.v > 1").err[-1]
     assert "new.v: the stream's view type is KEYS_ONLY" in last
 
 
-def test_a_file_is_its_owner_s_alone_and_replaced_as_a_whole(
-    at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_is_its_owner_s_alone_and_replaced_as_a_whole(at: str, tmp_path: Path) -> None:
     new, shared = tmp_path / "items.jsonl", tmp_path / "shared.jsonl"
     shared.write_text("old")
     shared.chmod(0o644)
     for file, mode in ((new, 0o600), (shared, 0o644)):
-        assert main(["as-of", "orders", at, "--to", str(file)]) == 0
-        said = capsys.readouterr()
+        said = told(0, "as-of", "orders", at, "--to", str(file))
         local = datetime.fromisoformat(at).astimezone().isoformat(timespec="seconds")
-        assert said.out == ""
-        assert f"Writes the items as of {local} to {file}" in said.err
+        assert said.out == []
+        assert f"Writes the items as of {local} to {file}" in said.said
         assert len(file.read_text().splitlines()) == 2
         assert stat.S_IMODE(file.stat().st_mode) == mode
     assert sorted(tmp_path.iterdir()) == [new, shared]
@@ -133,9 +112,6 @@ def test_a_file_is_its_owner_s_alone_and_replaced_as_a_whole(
         (["orders", "1h", "--dynamodb-json", "-o", "csv"], "DynamoDB's JSON goes with json and"),
     ],
 )
-def test_bad_input_is_one_line(
-    words: list[str], message: str, at: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["as-of", *words]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+def test_bad_input_is_one_line(words: list[str], message: str, at: str) -> None:
+    (line,) = told(2, "as-of", *words).err
     assert message in line

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.simulator import Simulator
+from tests.support.program import told
 from watcher.cli import main
 from watcher.cli.command_line import CommandLine, command_line, parameters
 from watcher.cli.completion import complete_value
@@ -101,14 +102,13 @@ def test_what_is_wrong_is_said_in_a_line_of_ours(words: str, text: str) -> None:
 
 
 def test_a_fault_of_ours_ends_with_a_status_that_says_nothing_else(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(self: Invocation) -> int:
         raise ZeroDivisionError
 
     monkeypatch.setattr(Invocation, "run", fail)
-    assert main(["orders"]) == 3
-    assert capsys.readouterr().err.endswith("ZeroDivisionError\n")
+    assert told(3, "orders").said.endswith("ZeroDivisionError")
 
 
 def test_a_table_may_have_any_name_and_a_command_stands_first() -> None:
@@ -125,13 +125,11 @@ def test_a_table_may_have_any_name_and_a_command_stands_first() -> None:
         assert (line.name, line.words) == (name, rest)
 
 
-def test_without_a_word_a_few_lines_say_where_to_begin(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == UsageError.exit_status
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert len(told.err.splitlines()) == 5
-    assert "watcher demo" in told.err
-    assert "--help" in told.err
+def test_without_a_word_a_few_lines_say_where_to_begin() -> None:
+    done = told(UsageError.exit_status)
+    assert done.out == [] and len(done.err) == 5
+    assert "watcher demo" in done.said
+    assert "--help" in done.said
 
 
 def test_a_dash_is_an_operand_and_behind_two_nothing_is_an_option(tmp_path: Path) -> None:
@@ -170,19 +168,15 @@ def test_no_two_options_of_a_command_have_a_name_together() -> None:
         assert len(names) == len(set(names)), name
 
 
-def test_two_names_for_one_checkpoint_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["orders", "--checkpoint", "a.json", "--checkpoint", "dynamodb://t/n"]) == 2
-    told = "error: --checkpoint: give one: it holds all streams of a watch\n"
-    assert capsys.readouterr().err == told
+def test_two_names_for_one_checkpoint_are_refused() -> None:
+    done = told(2, "orders", "--checkpoint", "a.json", "--checkpoint", "dynamodb://t/n")
+    assert done.err == ["error: --checkpoint: give one: it holds all streams of a watch"]
 
 
 @pytest.mark.usefixtures("simulator")
-def test_a_word_that_is_no_table_may_be_a_mistyped_command(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["shrads"]) == 3
-    told = "no table 'shrads' in us-east-1: check the name, --region and --profile; did "
-    assert told in capsys.readouterr().err
+def test_a_word_that_is_no_table_may_be_a_mistyped_command() -> None:
+    said = "no table 'shrads' in us-east-1: check the name, --region and --profile; did "
+    assert said in told(3, "shrads").said
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from watcher.cli.invocation import Invocation
 from watcher.delivery.handler_modules import find
 from watcher.errors import UsageError
 
+Write = Callable[[str], None]
+
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -27,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Writes the file of defaults."""
 
     def write(text: str) -> None:
@@ -45,7 +47,7 @@ def parsed(*arguments: str) -> SimpleNamespace:
 
 
 def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
-    written: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    written: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert parsed().start == "latest"
     written('from = "1h"\npoll-max = 3\n')
@@ -55,9 +57,7 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
     assert parsed("--from", "4h").start == "4h"
 
 
-def test_the_users_own_file_is_read_where_no_other_is_named(
-    written: Callable[[str], None], folder: Path
-) -> None:
+def test_the_users_own_file_is_read_where_no_other_is_named(written: Write, folder: Path) -> None:
     place = folder / "home" / "watcher"
     place.mkdir(parents=True)
     (place / "config.toml").write_text('from = "2h"\npoll-max = 3')
@@ -90,11 +90,7 @@ def test_the_users_own_file_is_read_where_no_other_is_named(
     ],
 )
 def test_a_file_has_the_options_names(
-    written: Callable[[str], None],
-    text: str,
-    arguments: tuple[str, ...],
-    dest: str,
-    value: object,
+    written: Write, text: str, arguments: tuple[str, ...], dest: str, value: object
 ) -> None:
     written(text)
     assert getattr(parsed(*arguments), dest) == value
@@ -139,7 +135,7 @@ def test_a_variable_has_the_options_name_in_capitals(
     ],
 )
 def test_a_mistake_in_a_file_names_the_file_the_key_and_the_nearest_name(
-    written: Callable[[str], None], text: str, words: str
+    written: Write, text: str, words: str
 ) -> None:
     written(text)
     with pytest.raises(UsageError, match=words):
@@ -178,9 +174,7 @@ def test_a_variable_that_resembles_an_option_is_told_and_others_are_left_alone(
     ]
 
 
-def test_the_folders_of_handlers_may_be_a_default(
-    written: Callable[[str], None], folder: Path
-) -> None:
+def test_the_folders_of_handlers_may_be_a_default(written: Write, folder: Path) -> None:
     (folder / "more").mkdir()
     (folder / "more" / "extra.py").write_text('"""More."""')
     written('handlers = ["more"]\nextra = true')
@@ -203,7 +197,7 @@ def loaded(*arguments: str) -> list[str]:
 
 
 def test_a_default_for_a_handlers_option_chooses_it_only_where_nothing_else_is_chosen(
-    written: Callable[[str], None], folder: Path, capsys: pytest.CaptureFixture[str]
+    written: Write, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "handlers").mkdir()
     (folder / "handlers" / "counters.py").write_text(OUT)

@@ -1,13 +1,12 @@
 """Options that handler modules declare, and how their values get there."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.simulator import Simulator
-from tests.support.program import run
+from tests.support.program import Program
 from watcher.cli.command_line import CommandLine
 from watcher.cli.handler_flags import Choice
 from watcher.cli.invocation import Invocation
@@ -111,27 +110,15 @@ def test_an_empty_name_of_a_function_is_shown(folder: Path, option: str) -> None
     assert line.explain(caught.value).startswith(f"{option}: '': give MODULE")
 
 
-def test_no_file_of_the_folder_stands_in_for_another_module(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    here = tmp_path
-    (here / "handlers").mkdir()
+def test_no_file_of_the_folder_stands_in_for_another_module(folder: Path) -> None:
+    here = folder.parent
     for name in ("boto3", "signal", "logging", "argparse", "msgspec", "handlers/__init__"):
         (here / f"{name}.py").write_text('open("ran", "w").close()\nraise SystemExit(77)\n')
-    (here / "app.py").write_text("import beside\ndef f(record): print(beside.word)")
-    (here / "beside.py").write_text('word = "called"')
-    (here / "handlers" / "mine.py").write_text("import beside\ndef handle(record): print('mine')")
-    assert run("--help", env={}, cwd=here).status == 0
+    (here / "beside.py").write_text('word = "beside"')
+    (folder / "mine.py").write_text("import beside\ndef handle(record): print(beside.word)")
     with Simulator(table="orders") as sim:
         sim.write("a")
-        words = ("orders", "--from", "trim-horizon", "--no-follow")
-        for more, out in ((["-pj"], None), (["--mine"], ["mine"])):
-            program = run(*words, *more, env=sim.environment, cwd=here)
-            assert program.status == 0, program.err
-            assert out is None or program.out == out
-        assert not Path("ran").exists()
-        for name in ("boto3", "signal", "logging", "argparse", "msgspec"):
-            os.unlink(here / f"{name}.py")
-        program = run(*words, "--call", "app:f", env=sim.environment, cwd=here)
-        assert program.out == ["called"]
+        words = ("orders", "--from", "trim-horizon", "--no-follow", "--mine")
+        with Program(*words, env=sim.environment, cwd=here) as program:
+            assert program.wait() == 0, program.err
+    assert program.out == ["beside"] and not (here / "ran").exists()

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.program import run
+from tests.support.program import run, told
 from watcher import Stream, as_of, undo, watch
-from watcher.cli import main
 from watcher.errors import UsageError
 
 
@@ -28,12 +27,9 @@ UNCLEAR = ("14:05 EST", "08:00-09:00", "10.11.2026", "2026-11", "5M", "5ss")
         *("replay /dev/null --print-record --until", "watch orders --from 1h --until"),
     ],
 )
-def test_a_time_that_could_be_several_is_refused_with_what_it_could_be(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_time_that_could_be_several_is_refused_with_what_it_could_be(command: str) -> None:
     for text in UNCLEAR:
-        assert main([*command.split(), text]) == 2
-        (line,) = capsys.readouterr().err.splitlines()
+        (line,) = told(2, *command.split(), text).err
         assert f"can't read {text!r}" in line and "an age like 2h" in line
 
 

@@ -12,11 +12,11 @@ import boto3
 import pytest
 
 from tests.simulator import Simulator
+from tests.support import program
 from tests.support.moto_server import moto_server
 from tests.support.moto_server import patient_leases as patient_leases
 from watcher import Stream
 from watcher.aws.config import AwsConfig
-from watcher.cli import main
 from watcher.stores.open_store import claimed, open_store, read_positions
 from watcher.streams.checkpoint_format import all_from_json, all_to_dict, from_json
 
@@ -59,41 +59,34 @@ def stored(simulator: Simulator, store: str, most: int = 100) -> list[str]:
     return numbers
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[str], str]:
-    capsys.readouterr()
-    status = main(["positions", *words])
-    out, err = capsys.readouterr()
-    return status, out.splitlines(), (err.splitlines() or [""])[-1]
+def run(*words: str) -> tuple[int, list[str], str]:
+    done = program.run("positions", *words, env={})
+    return done.status, done.out, (done.err or [""])[-1]
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_a_rewind_is_a_plan_first_and_then_done(
-    simulator: Simulator, capsys: pytest.CaptureFixture[str], store: str
-) -> None:
+def test_a_rewind_is_a_plan_first_and_then_done(simulator: Simulator, store: str) -> None:
     numbers = stored(simulator, store)
     (shard,) = (each.id for each in simulator.shards)
     before = read_positions(store, AwsConfig())
-    status, out, told = run(capsys, "rewind", store, "--from", "90m")
+    status, out, told = run("rewind", store, "--from", "90m")
     assert (status, read_positions(store, AwsConfig())) == (0, before)
     (line,) = out
     assert line.startswith(f"orders  {shard}  after {numbers[-1]} -> from 20")
     assert told == "Plan: 1 position; nothing was written; to do it, add --apply"
-    status, out, told = run(capsys, "rewind", store, "--from", "90m", "--apply")
+    status, out, told = run("rewind", store, "--from", "90m", "--apply")
     assert (status, len(out), told) == (0, 1, "Written: 1 position")
     (after,) = read_positions(store, AwsConfig())
     with Stream(simulator.stream_arn, all_to_dict([after])) as stream:
         record = next(stream)
         assert record is not None
         assert record.sequence_number == numbers[-1]
-    assert run(capsys, "rewind", store, "--from", "10m")[1:] == ([], "Plan: nothing to do")
+    assert run("rewind", store, "--from", "10m")[1:] == ([], "Plan: nothing to do")
 
 
 @pytest.mark.parametrize("store", STORES)
 def test_nothing_is_written_while_a_watch_uses_the_store(
-    simulator: Simulator,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    store: str,
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
     monkeypatch.setattr("watcher.stores.open_store.CLAIM_SECONDS", 2.0)
     stored(simulator, store)
@@ -101,24 +94,22 @@ def test_nothing_is_written_while_a_watch_uses_the_store(
         watch.peek()
         assert watch.stand_by(lambda: False)
         before = read_positions(store, AwsConfig())
-        status, _, told = run(capsys, "rewind", store, "--from", "2h", "--apply")
+        status, _, told = run("rewind", store, "--from", "2h", "--apply")
         assert (status, "another watch uses it" in told) == (2, True), told
         assert read_positions(store, AwsConfig()) == before
-        assert run(capsys, "show", store)[0] == 0
-        assert run(capsys, "rewind", store, "--from", "2h")[0] == 0, "a plan may be made"
+        assert run("show", store)[0] == 0
+        assert run("rewind", store, "--from", "2h")[0] == 0, "a plan may be made"
 
 
-def test_show_prints_each_position(
-    simulator: Simulator, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_prints_each_position(simulator: Simulator) -> None:
     numbers = stored(simulator, "state.json")
-    status, (stream, shard), _ = run(capsys, "show", "state.json")
+    status, (stream, shard), _ = run("show", "state.json")
     assert status == 0
     assert stream.startswith(f"orders  {simulator.stream_arn}  saved 20")
     assert shard == f"  {simulator.shards[0].id}  after {numbers[-1]}"
-    _, out, _ = run(capsys, "show", "state.json", "-o", "json")
+    _, out, _ = run("show", "state.json", "-o", "json")
     assert all_from_json("\n".join(out)) == read_positions("state.json", AwsConfig())
-    assert run(capsys, "show", "none.json") == (0, [], "Nothing is stored there yet")
+    assert run("show", "none.json") == (0, [], "Nothing is stored there yet")
     assert not list(Path().glob("none*")), "to look leaves no file"
 
 
@@ -136,13 +127,9 @@ def test_show_prints_each_position(
     ],
 )
 def test_what_can_not_be(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    words: list[str],
-    told: str,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str], told: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    status, out, err = run(capsys, *words)
+    status, out, err = run(*words)
     assert (status, out) == (2, [])
     assert told in err

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.program import Program
+from tests.support.program import Program, told
 from tests.support.wire import record, wire
 from watcher import lambda_function
 from watcher.cli import main
@@ -18,20 +18,22 @@ from watcher.delivery.handler import Handler
 from watcher.records.record import Record
 
 
-@pytest.fixture
-def letters(tmp_path: Path) -> Path:
-    """Records 1, 2 and 3, on which two observers failed."""
-    path = tmp_path / "dead.jsonl"
-
-    def fail(record: Record) -> None:
-        raise ValueError("no")
-
-    observers = [Handler("first", fail), Handler("second", fail)]
+def failed(path: Path, *observers: Handler) -> Path:
+    """Records 1, 2 and 3, on which they have failed."""
     dispatcher = Dispatcher(observers, FailurePolicy.parse(f"dead-letter:{path}"))
     for number in (1, 2, 3):
         dispatcher.deliver(record(number))
+    dispatcher.drain()
     dispatcher.close()
     return path
+
+
+@pytest.fixture
+def letters(tmp_path: Path) -> Path:
+    def fail(record: Record) -> None:
+        raise ValueError("no")
+
+    return failed(tmp_path / "dead.jsonl", Handler("first", fail), Handler("second", fail))
 
 
 def handler(folder: Path, body: str) -> list[str]:
@@ -39,42 +41,34 @@ def handler(folder: Path, body: str) -> list[str]:
     return ["--handlers", str(folder), "--mine"]
 
 
-def test_what_two_batches_failed_on_is_handed_over_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "dead.jsonl"
-    batched = [lambda_function(f) for f in (lambda *_: 1 / 0, lambda *_: 1 / 0)]
+def test_what_two_batches_failed_on_is_handed_over_once(tmp_path: Path) -> None:
+    batched = [lambda_function(lambda *_: 1 / 0) for _ in range(2)]
     for each, name in zip(batched, ("first", "second"), strict=True):
         each.name = name
-    dispatcher = Dispatcher(batched, FailurePolicy.parse(f"dead-letter:{path}"))
-    for number in (1, 2, 3):
-        dispatcher.deliver(record(number))
-    dispatcher.drain()
-    dispatcher.close()
+    path = failed(tmp_path / "dead.jsonl", *batched)
     assert len(path.read_text().splitlines()) == 6
-    assert main(["replay", str(path), "--print-json"]) == 0
-    printed = capsys.readouterr()
-    assert [json.loads(line) for line in printed.out.splitlines()] == [wire(n) for n in (1, 2, 3)]
-    assert printed.err.splitlines()[-1] == "Done: 3 replayed, 0 failed, 0 unreadable"
+    printed = told(0, "replay", str(path), "--print-json")
+    assert [json.loads(line) for line in printed.out] == [wire(n) for n in (1, 2, 3)]
+    assert printed.err[-1] == "Done: 3 replayed, 0 failed, 0 unreadable"
 
 
 def test_a_batch_has_the_arn_of_its_own_stream(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "dead.jsonl"
-    path.write_text(
-        "".join(
-            json.dumps({"record": wire(number), "shard_id": "s", "stream": stream}) + "\n"
-            for number, stream in ((1, "arn:a"), (2, "arn:a"), (3, "arn:b"))
-        )
-    )
+    with path.open("w") as file:
+        for number, stream in ((1, "arn:a"), (2, "arn:a"), (3, "arn:b")):
+            letter = {"record": wire(number), "shard_id": "s", "stream": stream}
+            file.write(json.dumps(letter) + "\n")
     (tmp_path / "app_of_arns.py").write_text(
         "def handler(event, context):\n"
         "    print(*[each['eventSourceARN'] for each in event['Records']])\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert main(["replay", str(path), "--lambda", "app_of_arns.handler"]) == 0
-    assert capsys.readouterr().out.splitlines() == ["arn:a arn:a", "arn:b"]
+    assert told(0, "replay", str(path), "--lambda", "app_of_arns.handler").out == [
+        "arn:a arn:a",
+        "arn:b",
+    ]
 
 
 @pytest.mark.parametrize(("ends", "done"), [(True, "1 replayed"), (False, "0 replayed")])
@@ -100,7 +94,7 @@ def test_a_signal_lets_the_record_in_hand_be_finished_in_time(
 
 
 def test_what_fails_again_is_status_1_and_may_become_a_letter_again(
-    letters: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    letters: Path, tmp_path: Path
 ) -> None:
     arguments = handler(tmp_path, "1 / (2 - int(record.new['n']))")
     again = tmp_path / "again.jsonl"
@@ -110,16 +104,13 @@ def test_what_fails_again_is_status_1_and_may_become_a_letter_again(
     assert main(["replay", str(again), "--print-summary"]) == 0
 
 
-def test_a_line_that_is_cut_off_is_named_and_the_rest_replayed(
-    letters: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_line_that_is_cut_off_is_named_and_the_rest_replayed(letters: Path) -> None:
     lines = letters.read_bytes().splitlines(keepends=True)
     letters.write_bytes(lines[0] + lines[2][:40] + b"\n" + b"\xff\n[1]\n" + lines[4])
-    assert main(["replay", str(letters), "--print-json"]) == 1
-    printed = capsys.readouterr()
-    assert len(printed.out.splitlines()) == 2
-    assert "line 2 is neither a dead letter nor a record" in printed.err
-    assert printed.err.splitlines()[-1] == "Done: 2 replayed, 0 failed, 3 unreadable"
+    printed = told(1, "replay", str(letters), "--print-json")
+    assert len(printed.out) == 2
+    assert "line 2 is neither a dead letter nor a record" in printed.said
+    assert printed.err[-1] == "Done: 2 replayed, 0 failed, 3 unreadable"
 
 
 @pytest.mark.parametrize(
@@ -131,31 +122,23 @@ def test_a_line_that_is_cut_off_is_named_and_the_rest_replayed(
     ],
 )
 def test_what_cannot_be_replayed_is_a_usage_error(
-    letters: Path,
-    arguments: list[str],
-    text: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    letters: Path, arguments: list[str], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(letters.parent)
     letters.rename("letters")
-    assert main(["replay", *arguments]) == 2
-    assert text in capsys.readouterr().err
+    assert text in told(2, "replay", *arguments).said
 
 
-def test_filters_mean_what_they_mean_for_a_watch(
-    letters: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_filters_mean_what_they_mean_for_a_watch(letters: Path) -> None:
     pattern = '{"dynamodb": {"NewImage": {"n": {"N": [{"numeric": [">", 1]}]}}}}'
-    assert main(["replay", str(letters), "--print-json", "--filter", pattern]) == 0
-    printed = capsys.readouterr()
-    assert [json.loads(line) for line in printed.out.splitlines()] == [wire(n) for n in (2, 3)]
-    assert "Done: 2 replayed, 1 filtered out, 0 failed" in printed.err.splitlines()[-1]
+    printed = told(0, "replay", str(letters), "--print-json", "--filter", pattern)
+    assert [json.loads(line) for line in printed.out] == [wire(n) for n in (2, 3)]
+    assert "Done: 2 replayed, 1 filtered out, 0 failed" in printed.err[-1]
     assert main(["replay", str(letters), "--print-json", "--only", "x"]) == 2
 
 
 def test_a_lambda_function_makes_its_clients_in_the_region_and_of_the_profile(
-    letters: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    letters: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.setenv(name, "")
@@ -167,5 +150,5 @@ def test_a_lambda_function_makes_its_clients_in_the_region_and_of_the_profile(
         "def handler(event, context):\n    print(*where)\n"
     )
     options = "--region", "eu-west-1", "--profile", "there"
-    assert main(["replay", str(letters), "--lambda", "where.handler", *options]) == 0
-    assert capsys.readouterr().out == "eu-west-1 there\n"
+    done = told(0, "replay", str(letters), "--lambda", "where.handler", *options)
+    assert done.out == ["eu-west-1 there"]

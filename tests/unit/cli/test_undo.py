@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from tests.simulator import Simulator
+from tests.support import program
 from tests.support.hand_clock import HandClock
-from watcher.cli import main
-
-"""Carries out a plan, and is killed right `before` or `after` its first write."""
+from tests.support.program import told
 
 
 @pytest.fixture
@@ -45,19 +44,16 @@ def at(simulator: Simulator, minutes: float) -> str:
     return datetime.fromtimestamp(simulator.now - 60 * minutes, UTC).isoformat()
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[str], str]:
-    status = main(["undo", *words])
-    out, err = capsys.readouterr()
-    return status, out.splitlines(), err.splitlines()[-1]
+def run(*words: str) -> tuple[int, list[str], str]:
+    done = program.run("undo", *words, env={})
+    return done.status, done.out, done.err[-1]
 
 
-def plan(simulator: Simulator, *words: str) -> str:
+def plan(simulator: Simulator) -> str:
     """Makes a plan of the bad deployment; returns its file."""
     interval = "--from", at(simulator, 12), "--until", at(simulator, 10.5)
-    before = set(Path().iterdir())
-    assert main(["undo", "orders", *interval, *words]) == 0
-    (path,) = set(Path().iterdir()) - before
-    return str(path)
+    told(0, "undo", "orders", *interval, "--plan", "plan.jsonl")
+    return "plan.jsonl"
 
 
 def items(simulator: Simulator) -> dict[str, Any]:
@@ -65,15 +61,11 @@ def items(simulator: Simulator) -> dict[str, Any]:
     return {item["pk"]["S"]: item for item in found}
 
 
-def test_the_plan_the_writing_and_the_way_back(
-    simulator: Simulator, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_plan_the_writing_and_the_way_back(simulator: Simulator, tmp_path: Path) -> None:
     before = items(simulator)
     interval = "--from", at(simulator, 12), "--until", at(simulator, 10.5)
-    status = main(["undo", "orders", *interval])
-    printed, err = capsys.readouterr()
-    assert status == 0
-    assert printed.splitlines() == [
+    done = told(0, "undo", "orders", *interval)
+    assert done.out == [
         "MODIFY pk=a",
         "  ~ set: +'y'",
         "  ~ v: 2 -> 1",
@@ -87,7 +79,7 @@ def test_the_plan_the_writing_and_the_way_back(
     ]
     (path,) = (each.name for each in tmp_path.iterdir())
     assert re.fullmatch(r"undo-orders-\d{8}T\d{6}Z\.jsonl", path)
-    undoes, planned = err.splitlines()[-2:]
+    undoes, planned = done.err[-2:]
     assert undoes.startswith("Undoes the changes of orders from 20")
     assert undoes.endswith(", both seconds included")
     assert planned == (
@@ -97,41 +89,39 @@ def test_the_plan_the_writing_and_the_way_back(
     assert items(simulator) == before
     assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
 
-    status, out, last = run(capsys, "--apply", path)
+    status, out, last = run("--apply", path)
     assert (status, out) == (1, ["CONFLICT pk=c: it was changed since"])
-    told = f"restored 3, conflicts 1; to take it back: python -m watcher undo --revert {path}"
-    assert last == told
+    back = "to take it back: python -m watcher undo"
+    assert last == f"restored 3, conflicts 1; {back} --revert {path}"
     values = {key: item["v"]["N"] for key, item in items(simulator).items()}
     assert values == {"a": "1", "b": "1", "c": "3"}
 
-    status, out, last = run(capsys, "--apply", path)
+    status, out, last = run("--apply", path)
     assert (status, last) == (1, "restored 0, conflicts 1, 3 kept")
     assert out[0] == "KEPT   pk=a: it is as it was before"
 
-    assert run(capsys, "--revert", path)[0] == 0
-    (back,) = tmp_path.glob("*.back.jsonl")
-    status, _, last = run(capsys, "--apply", str(back))
+    assert run("--revert", path)[0] == 0
+    (reverting,) = tmp_path.glob("*.back.jsonl")
+    status, _, last = run("--apply", str(reverting))
     assert (status, last[:23]) == (0, "restored 3, conflicts 0")
-    assert last.endswith(f"to take it back: python -m watcher undo --apply {tmp_path / path}")
+    assert last.endswith(f"{back} --apply {tmp_path / path}")
     assert items(simulator) == before
 
 
-def test_the_plan_and_what_has_become_of_it_as_json(
-    simulator: Simulator, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = plan(simulator, "-o", "json")
-    planned = {row["key"]["pk"]["S"]: row for row in json.loads(capsys.readouterr().out)}
+def test_the_plan_and_what_has_become_of_it_as_json(simulator: Simulator) -> None:
+    path = "plan.jsonl"
+    interval = "--from", at(simulator, 12), "--until", at(simulator, 10.5)
+    done = told(0, "undo", "orders", *interval, "-o", "json", "--plan", path)
+    planned = {row["key"]["pk"]["S"]: row for row in json.loads(done.printed)}
     assert planned["b"]["now"] is None and planned["b"]["before"]["set"] == {"SS": ["x", "y"]}
     assert planned["c"]["conflict"] == "it was changed since" and planned["a"]["conflict"] == ""
     assert [json.loads(line) for line in Path(path).read_text().splitlines()[1:]] == [
         *planned.values()
     ], "as in the plan's file"
-    assert main(["undo", "--apply", path, "-o", "json"]) == 1
-    done = json.loads(capsys.readouterr().out)
-    outcomes = {row["key"]["pk"]["S"]: row["outcome"] for row in done}
+    applied = json.loads(told(1, "undo", "--apply", path, "-o", "json").printed)
+    outcomes = {row["key"]["pk"]["S"]: row["outcome"] for row in applied}
     assert outcomes == {"a": "restored", "b": "restored", "c": "conflict", "new": "restored"}
-    assert main(["undo", "orders", "--from", at(simulator, 12), "-o", "json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(told(0, "undo", "orders", "--from", at(simulator, 12), "-o", "json").printed)
     kept = {row["key"]["pk"]["S"]: row["kept"] for row in rows}
     assert kept == {**dict.fromkeys(("a", "b", "new"), "it is as it was before"), "c": ""}
 
@@ -148,12 +138,10 @@ def test_the_next_command_is_printed_as_this_one_was_called(
     assert applied.returncode == 0, applied.stderr
 
 
-def test_nothing_to_undo_leaves_no_plan(
-    simulator: Simulator, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_nothing_to_undo_leaves_no_plan(simulator: Simulator, tmp_path: Path) -> None:
     words = "orders", "--from", at(simulator, 12), "--key", "pk=nobody"
     last = "Plan: 0 items, 0 write units, 0 conflicts; nothing to do"
-    assert run(capsys, *words) == (0, [], last)
+    assert run(*words) == (0, [], last)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -179,35 +167,26 @@ def test_nothing_to_undo_leaves_no_plan(
         (["orders", "--from", "1h", "--apply"], "--apply: give a value (PLAN)"),
     ],
 )
-def test_bad_input_is_one_line(
-    words: list[str], message: str, simulator: Simulator, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_line(words: list[str], message: str, simulator: Simulator) -> None:
     Path("OTHER").write_text("{}\n")
     words = [plan(simulator) if word == "PLAN" else word for word in words]
-    assert main(["undo", *words]) == 2
-    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert message in told(2, "undo", *words).err[-1]
 
 
-def test_what_writes_has_to_be_typed(
-    simulator: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_writes_has_to_be_typed(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WATCHER_FROM", "100m")
-    assert main(["undo", "orders"]) == 2
-    assert "give the time of the first change" in capsys.readouterr().err
+    assert "give the time of the first change" in told(2, "undo", "orders").said
     monkeypatch.setenv("WATCHER_APPLY", "plan.jsonl")
-    assert main(["undo"]) == 2
-    assert "--apply: type it; it is from WATCHER_APPLY" in capsys.readouterr().err
+    assert "--apply: type it; it is from WATCHER_APPLY" in told(2, "undo").said
 
 
-def test_what_was_written_before_a_refusal_is_said(
-    simulator: Simulator, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_written_before_a_refusal_is_said(simulator: Simulator) -> None:
     denied = {"auth_error": "AccessDeniedException", "auth_operations": ("PutItem",)}
     words = "--apply", plan(simulator)
     with simulator.faulty(**denied):
-        status, _, last = run(capsys, *words)
+        status, _, last = run(*words)
     assert status == 3
     assert "the role needs dynamodb:PutItem on" in last
     assert last.endswith("restored 1, conflicts 1 so far; run the same command to continue")
     assert "new" not in items(simulator)
-    assert run(capsys, *words)[2].startswith("restored 2, conflicts 1")
+    assert run(*words)[2].startswith("restored 2, conflicts 1")

@@ -11,9 +11,9 @@ import pytest
 from tests.simulator import Simulator
 from tests.support import trails
 from tests.support.hand_clock import HandClock
+from tests.support.program import told
 from tests.support.trails import ACCOUNT, ARN, Event, deliver, role
 from watcher.aws.arns import table_of
-from watcher.cli import main
 from watcher.time_machine.callers import NO_CALL
 
 HOUR = 3600
@@ -73,55 +73,49 @@ def night(shop: Shop) -> Shop:
     return shop
 
 
-def test_history_as_json(night: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["history", "orders", *ONE, "--who", "trail", "-o", "json"]) == 0
-    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
-    told = [row["who"] for row in rows if "who" in row]
-    assert [each["certainty"] for each in told] == [
-        "certain",
-        "certain",
-        "one of several",
-        "unknown",
-        "may be",
-    ]
-    assert told[1]["callers"][0]["name"] == "role/release-112"
-    assert told[1]["callers"][0]["session"] == "ci-8841"
-    assert told[3]["reason"] == NO_CALL
+def test_history_as_json(night: Shop) -> None:
+    rows: list[dict[str, Any]] = json.loads(
+        told(0, "history", "orders", *ONE, "--who", "trail", "-o", "json").printed
+    )
+    who = [row["who"] for row in rows if "who" in row]
+    certainties = ["certain", "certain", "one of several", "unknown", "may be"]
+    assert [each["certainty"] for each in who] == certainties
+    (release,) = who[1]["callers"]
+    assert (release["name"], release["session"]) == ("role/release-112", "ci-8841")
+    assert who[3]["reason"] == NO_CALL
 
 
-def test_data_events_that_are_off_are_told(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_events_that_are_off_are_told(shop: Shop) -> None:
     shop.write(7, 1, trails.put(shop.now, table=f"{ARN}-of-others"))
-    assert main(["history", "orders", *ONE, "--who", "trail"]) == 0
-    out, err = capsys.readouterr()
-    assert f"by whom is unknown   {NO_CALL}" in out
-    assert f"no call that writes to {ARN}: have the trail log its data events" in err
+    done = told(0, "history", "orders", *ONE, "--who", "trail")
+    assert f"by whom is unknown   {NO_CALL}" in done.printed
+    assert f"no call that writes to {ARN}: have the trail log its data events" in done.said
 
 
-def test_a_file_of_changes_does_not_tell_its_table(
-    night: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["orders", "--from", "trim-horizon", "--no-follow", "--print-json"]) == 0
-    Path("changes.jsonl").write_text(capsys.readouterr().out)
-    assert main(["history", "./changes.jsonl", *ONE, "--who", "trail"]) == 2
-    assert "name its stream, too" in capsys.readouterr().err
-    assert main(["history", "./changes.jsonl", "orders", *ONE, "--who", "trail"]) == 0
-    assert f"by {ACCOUNT}:role/release-112 (" in capsys.readouterr().out
+def test_a_file_of_changes_does_not_tell_its_table(night: Shop) -> None:
+    Path("changes.jsonl").write_text(
+        told(0, "orders", "--from", "trim-horizon", "--no-follow", "--print-json").printed
+    )
+    assert (
+        "name its stream, too" in told(2, "history", "./changes.jsonl", *ONE, "--who", "trail").said
+    )
+    assert (
+        f"by {ACCOUNT}:role/release-112 ("
+        in told(0, "history", "./changes.jsonl", "orders", *ONE, "--who", "trail").printed
+    )
 
 
-def test_a_change_that_is_not_counted_still_has_its_call(
-    shop: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_change_that_is_not_counted_still_has_its_call(shop: Shop) -> None:
     """One call for an insert and a modification: a filter does not make it certain of either."""
     shop.write(7, 1, shop.called("api"))
     shop.write(7, 2)
-    assert main(["count", "orders", "--only", "modify", "--who", "trail", "-o", "json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)
+    (row,) = json.loads(
+        told(0, "count", "orders", "--only", "modify", "--who", "trail", "-o", "json").printed
+    )
     assert row == {"caller": "may be role/api", "changes": 1}
 
 
-def test_a_call_that_may_have_made_a_change_before_from_is_not_certain(
-    shop: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_call_that_may_have_made_a_change_before_from_is_not_certain(shop: Shop) -> None:
     """One call for two changes, of which the first is not read."""
     shop.write(7, 1, shop.called("api"))
     shop.advance(2)
@@ -129,21 +123,15 @@ def test_a_call_that_may_have_made_a_change_before_from_is_not_certain(
     shop.advance(60)
     start = str(int(shop.now) - 61)
     may_be = "may be by role/api (session bob, 203.0.113.9, Boto3)   the call may have made"
-    assert main(["history", "orders", *ONE, "--from", start, "--who", "trail"]) == 0
-    assert may_be in capsys.readouterr().out
-    assert main(["count", "orders", "--from", start, "--who", "trail", "-o", "csv"]) == 0
-    assert capsys.readouterr().out.splitlines()[1:] == ["may be role/api,1"]
+    assert may_be in told(0, "history", "orders", *ONE, "--from", start, "--who", "trail").printed
+    assert told(0, "count", "orders", "--from", start, "--who", "trail", "-o", "csv").out[1:] == [
+        "may be role/api,1"
+    ]
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [
-        (["--by", "caller"], "--who PLACE"),
-        (["--by", "kind", "--who", "trail"], "--by kind,caller"),
-    ],
+    [(["--by", "caller"], "--who PLACE"), (["--by", "kind", "--who", "trail"], "--by kind,caller")],
 )
-def test_a_trail_and_the_callers_go_together(
-    words: list[str], said: str, shop: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["count", "orders", *words]) == 2
-    assert said in capsys.readouterr().err
+def test_a_trail_and_the_callers_go_together(words: list[str], said: str, shop: Shop) -> None:
+    assert said in told(2, "count", "orders", *words).said

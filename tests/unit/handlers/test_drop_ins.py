@@ -17,7 +17,6 @@ import pytest
 from tests.support.http_server import Answered, Asked, PlayedServer
 from tests.support.wire import FIRST, record, wire
 from watcher import Record
-from watcher.cli import main
 from watcher.delivery import handler_modules
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
@@ -219,29 +218,6 @@ def queues(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     with mock_aws():
         yield boto3.client("sqs")
-
-
-@pytest.mark.parametrize("options", [["--region", "eu-west-1"], ["--profile", "there"]])
-def test_sqs_sends_to_the_queue_of_the_watch_s_region_and_profile(
-    queues: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
-) -> None:
-    """Not to one of the same name in the account that the environment names."""
-    (tmp_path / "config").write_text(
-        "[profile there]\nregion = eu-west-1\naws_access_key_id = a\naws_secret_access_key = b\n"
-    )
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):  # boto3 prefers them to a profile's
-        monkeypatch.delenv(name)
-    here, there = queues, boto3.client("sqs", region_name="eu-west-1")
-    for each in (here, there):
-        each.create_queue(QueueName="changes")
-    (tmp_path / "record.json").write_text(json.dumps(wire(1)))
-    assert main(["replay", str(tmp_path / "record.json"), "--sqs", "changes", *options]) == 0
-    got = [
-        each.receive_message(QueueUrl=each.get_queue_url(QueueName="changes")["QueueUrl"])
-        for each in (here, there)
-    ]
-    assert [len(each.get("Messages", ())) for each in got] == [0, 1]
 
 
 def test_sqs_gets_a_message_each_and_a_fifo_queue_its_order(queues: Any) -> None:

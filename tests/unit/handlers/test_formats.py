@@ -1,9 +1,9 @@
 """What each printer of a change prints."""
 
+import contextlib
 import csv
 import io
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -55,14 +55,20 @@ def record(
     return Record.from_json(json.dumps(wire).encode(), "shard-1", ARN)
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def printed(
-    capsys: pytest.CaptureFixture[str], name: str, *records: Record, **options: Any
+    name: str, *records: Record, on: type[io.StringIO] = io.StringIO, **options: Any
 ) -> list[str]:
-    observer = handler_modules.load(handler_modules.find()[f"print_{name}"], options)
-    for each in records:
-        observer.handle(each)
-    observer.close()
-    return capsys.readouterr().out.splitlines()
+    with contextlib.redirect_stdout(on()) as out:
+        observer = handler_modules.load(handler_modules.find()[f"print_{name}"], options)
+        for each in records:
+            observer.handle(each)
+        observer.close()
+    return out.getvalue().splitlines()
 
 
 def n(digits: str) -> dict[str, str]:
@@ -89,11 +95,9 @@ EXPIRED = record(
 )
 
 
-def test_a_summary_is_one_line_and_a_removal_by_time_to_live_is_marked(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_summary_is_one_line_and_a_removal_by_time_to_live_is_marked() -> None:
     begin = "[2020-05-13T09:32:10+00:00] - "
-    assert printed(capsys, "summary", CHANGES[0], CHANGES[2], EXPIRED) == [
+    assert printed("summary", CHANGES[0], CHANGES[2], EXPIRED) == [
         begin + "INSERT - id=111",
         begin + "REMOVE - id=111",
         begin + "REMOVE - id=111 (expired by TTL)",
@@ -123,10 +127,10 @@ def test_a_summary_is_one_line_and_a_removal_by_time_to_live_is_marked(
     ],
 )
 def test_a_diff_has_one_line_for_the_item_and_one_for_each_difference(
-    capsys: pytest.CaptureFixture[str], old: Any, new: Any, lines: list[str]
+    old: Any, new: Any, lines: list[str]
 ) -> None:
     head = "MODIFY 2020-05-13T09:32:10+00:00 id=111"
-    shown = printed(capsys, "diff", record(old=old, new=new))
+    shown = printed("diff", record(old=old, new=new))
     assert shown == [head, *(f"  {each}" for each in lines)]
 
 
@@ -139,16 +143,14 @@ def test_a_diff_has_one_line_for_the_item_and_one_for_each_difference(
     ],
 )
 def test_where_there_is_nothing_to_compare_a_diff_shows_what_there_is(
-    capsys: pytest.CaptureFixture[str], view: str, images: dict[str, Any], lines: list[str]
+    view: str, images: dict[str, Any], lines: list[str]
 ) -> None:
     said = f"  (nothing to compare: the stream's view type is {view})"
-    assert printed(capsys, "diff", record(view=view, **images))[1:] == [*lines, said]
+    assert printed("diff", record(view=view, **images))[1:] == [*lines, said]
 
 
-def test_debezium_s_envelope_is_what_flink_s_documentation_shows(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    created, updated, deleted = map(json.loads, printed(capsys, "debezium", *CHANGES))
+def test_debezium_s_envelope_is_what_flink_s_documentation_shows() -> None:
+    created, updated, deleted = map(json.loads, printed("debezium", *CHANGES))
     assert {**updated, "source": {}, "ts_ms": 1589362330904, "transaction": None} == FLINKS_EXAMPLE
     assert [each["op"] for each in (created, updated, deleted)] == ["c", "u", "d"]
     assert created["before"] is None and deleted["after"] is None
@@ -160,26 +162,24 @@ def test_debezium_s_envelope_is_what_flink_s_documentation_shows(
 
 
 def test_debezium_s_deletes_have_their_key_where_there_are_no_images_and_that_is_said_once(
-    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     bare = [record(kind, view="KEYS_ONLY") for kind in ("INSERT", "MODIFY", "REMOVE")]
-    made = [json.loads(line) for line in printed(capsys, "debezium", *bare)]
+    made = [json.loads(line) for line in printed("debezium", *bare)]
     assert [each["before"] for each in made] == [None, None, {"id": 111}]
     assert [each["after"] for each in made] == [None, None, None]
     assert caplog.text.count("The stream's view type is KEYS_ONLY") == 1
 
 
-def test_an_item_of_a_snapshot_is_what_debezium_calls_a_read(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    (line,) = printed(capsys, "debezium", record("SNAPSHOT", new={}))
+def test_an_item_of_a_snapshot_is_what_debezium_calls_a_read() -> None:
+    (line,) = printed("debezium", record("SNAPSHOT", new={}))
     made = json.loads(line)
     assert (made["op"], made["source"]["snapshot"]) == ("r", "true")
 
 
-def test_jsonl_has_every_digit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_jsonl_has_every_digit() -> None:
     long = "1234567890123456789012345678.0000000001"
-    (line,) = printed(capsys, "jsonl", record("INSERT", new={"n": n(long)}))
+    (line,) = printed("jsonl", record("INSERT", new={"n": n(long)}))
     assert f'"n":{long}' in line
     made = json.loads(line)
     assert (made["eventName"], made["key"], made["old"]) == ("INSERT", {"id": 111}, None)
@@ -189,12 +189,10 @@ def test_jsonl_has_every_digit(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_csv_has_one_line_of_names_and_the_values_that_differ(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_csv_has_one_line_of_names_and_the_values_that_differ() -> None:
     odd = record("INSERT", new={})
     odd.shard_key = odd.shard_key._replace(stream=ARN.replace("products", "-1+1"))
-    lines = printed(capsys, "csv", *CHANGES, odd)
+    lines = printed("csv", *CHANGES, odd)
     rows = list(csv.DictReader(io.StringIO("\n".join(lines))))
     assert [(each["kind"], each["key"], each["table"]) for each in rows] == [
         *((kind, '{"id":111}', "products") for kind in ("INSERT", "MODIFY", "REMOVE")),
@@ -203,13 +201,11 @@ def test_csv_has_one_line_of_names_and_the_values_that_differ(
     assert (rows[1]["old"], rows[1]["new"]) == ('{"weight":5.18}', '{"weight":5.15}')
     assert rows[0]["old"] == "" and json.loads(rows[0]["new"])["name"] == "scooter"
     assert rows[0]["time"] == "2020-05-13T09:32:10+00:00"
-    assert printed(capsys, "csv") == ["time,kind,by_ttl,table,key,old,new,sequence_number"]
+    assert printed("csv") == ["time,kind,by_ttl,table,key,old,new,sequence_number"]
 
 
-def test_a_table_s_columns_stand_below_their_names(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    head, *lines = printed(capsys, "table", *CHANGES[:2], EXPIRED)
+def test_a_table_s_columns_stand_below_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    head, *lines = printed("table", *CHANGES[:2], EXPIRED)
     assert head.split() == ["TIME", "KIND", "KEY", "CHANGES"]
     place = head.index("CHANGES")
     assert lines[1][place:] == "~weight: 5.18 -> 5.15"
@@ -217,22 +213,19 @@ def test_a_table_s_columns_stand_below_their_names(
     assert [line.split()[1] for line in lines] == ["INSERT", "MODIFY", "TTL"]
 
     monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    head, line = printed(capsys, "table", CHANGES[1])
+    head, line = printed("table", CHANGES[1], on=Terminal)
     assert head == "TIME      KIND    KEY               CHANGES"
     assert line.startswith("09:32:10  MODIFY  id=111            ~weight: 5.18 ->")
     assert len(line) <= 60
     style.set_up(color="always", utc=True)
-    assert "  \x1b[33mMODIFY\x1b[0m  id=111" in printed(capsys, "table", CHANGES[1])[1]
+    assert "  \x1b[33mMODIFY\x1b[0m  id=111" in printed("table", CHANGES[1], on=Terminal)[1]
 
 
 @pytest.mark.parametrize("name", ["jsonl", "debezium", "csv", "table"])
-def test_a_view_type_without_images_prints_what_there_is(
-    capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_a_view_type_without_images_prints_what_there_is(name: str) -> None:
     some = record("MODIFY", new={"n": {"S": "x"}}, view="NEW_IMAGE")
     none = record("MODIFY", view="KEYS_ONLY")
-    text = "\n".join(printed(capsys, name, some, none))
+    text = "\n".join(printed(name, some, none))
     assert "111" in text and "x" in text
 
 
@@ -248,12 +241,10 @@ def test_a_view_type_without_images_prints_what_there_is(
         ("{old.name} {{as it is}}", "\\x1b[2J {as it is}"),
     ],
 )
-def test_fields_of_a_template_are_filled_in(
-    template: str, line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_fields_of_a_template_are_filled_in(template: str, line: str) -> None:
     lines = {"lines": {"L": [{"M": {"sku": {"S": "a-1"}}}]}, "name": {"S": "\x1b[2J"}}
     change = record(old={**lines, "total": n("5")}, new={**lines, "total": n("7")})
-    assert printed(capsys, "template", change, print_template=template) == [line]
+    assert printed("template", change, print_template=template) == [line]
 
 
 @pytest.mark.parametrize(
@@ -271,8 +262,6 @@ def test_fields_of_a_template_are_filled_in(
         "{new.total:{kind}}",
     ],
 )
-def test_what_no_change_could_fill_in_is_refused_at_once(
-    template: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_no_change_could_fill_in_is_refused_at_once(template: str) -> None:
     with pytest.raises(UsageError, match=r"template|format|expected|Invalid"):
-        printed(capsys, "template", print_template=template)
+        printed("template", print_template=template)

@@ -15,6 +15,7 @@ import polars
 from deltalake import DeltaTable
 
 from tests.ledger.ledger import Ledger
+from tests.support.program import told
 from watcher.cli import main
 
 ROOT = Path(__file__).parents[3]
@@ -22,23 +23,18 @@ DOC = ROOT / "docs" / "lake.md"
 
 
 def test_a_table_is_mirrored_and_read_by_others(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    ledger: Ledger,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ledger: Ledger
 ) -> None:
     monkeypatch.chdir(tmp_path)
     to = "lake/orders"
     mirror = ["mirror", "orders", "--to", to, "--no-follow", "--columns", "total decimal(12,2)"]
     ledger.simulator.set_environment(monkeypatch.setenv)
     ledger.change("a", {"pk": {"S": "a"}, "total": {"N": "1.5"}, "status": {"S": "paid"}})
-    assert main(mirror) == 0
-    assert capsys.readouterr().err.splitlines()[-1].startswith("Done: 1 item copied, ")
+    assert told(0, *mirror).err[-1].startswith("Done: 1 item copied, ")
     ledger.change("b", {"pk": {"S": "b"}, "total": {"N": "2"}})
     ledger.settle()
     assert main(mirror) == 0
-    assert main([*mirror, "--history"]) == 2
-    assert "was created without --history" in capsys.readouterr().err
+    assert "was created without --history" in told(2, *mirror, "--history").said
 
     made = [Path("lake"), *Path("lake").rglob("*")]
     assert {path.stat().st_mode & 0o077 for path in made} == {0}, "nobody else reads them"
@@ -58,18 +54,12 @@ def test_a_table_is_mirrored_and_read_by_others(
         (["--columns", "a b c"], "--columns a b c: give NAME TYPE"),
     ],
 )
-def test_what_can_not_be_is_said_in_a_line(
-    capsys: pytest.CaptureFixture[str], options: list[str], text: str
-) -> None:
-    assert main(["mirror", "orders", "--to", "x", *options]) == 2
-    assert text in capsys.readouterr().err
+def test_what_can_not_be_is_said_in_a_line(options: list[str], text: str) -> None:
+    assert text in told(2, "mirror", "orders", "--to", "x", *options).said
 
 
 def test_a_stream_that_another_has_replaced_ends_it_once_all_of_that_is_in_the_table(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    ledger: Ledger,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ledger: Ledger
 ) -> None:
     to = tmp_path / "orders"
 
@@ -84,14 +74,14 @@ def test_a_stream_that_another_has_replaced_ends_it_once_all_of_that_is_in_the_t
     ledger.change("a", {"pk": {"S": "a"}})
     replacing = threading.Thread(target=replace)
     replacing.start()
-    assert main(["mirror", "orders", "--to", str(to), "--every", "1h"]) == 3
+    done = told(3, "mirror", "orders", "--to", str(to), "--every", "1h")
     replacing.join()
 
-    assert f"continue with {news[0]}" in capsys.readouterr().err
+    assert f"continue with {news[0]}" in done.said
     assert set(polars.read_delta(str(to))["pk"]) == {"a", "b"}
 
 
 def test_the_page_names_the_jars_that_are_tested() -> None:
-    named = set(re.findall(r"--packages (\S+:\S+)", DOC.read_text()))
-    assert len(named) == 2
-    assert named <= {*re.findall(r"[\w.]+:[\w.-]+:[\d.]+", (ROOT / "scripts/jars").read_text())}
+    named = ",".join(re.findall(r"--packages (\S+:\S+)", DOC.read_text())).split(",")
+    jars = re.findall(r"[\w.]+:[\w.-]+:[\d.]+", (ROOT / "scripts/jars").read_text())
+    assert len({*named}) > 2 and {*named} <= {*jars}

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.simulator import Simulator
+from tests.support.program import told
 from tests.support.wire import record
 from watcher.cli import main
 from watcher.records.record import Record
@@ -66,10 +67,7 @@ def test_of_many_changes_the_busiest_minutes_are_listed(monkeypatch: pytest.Monk
     late = [change(900 + number, at=9_000) for number in range(3)]
     page = document(section(report_of(*others, *spike, *late)))
     heads = re.findall("<h3>([^<]*)</h3>", page)
-    assert heads[:2] == [
-        "2023-11-14 23:53, 30 changes, of which 20",
-        "2023-11-15 00:43, 3 changes",
-    ]
+    assert heads[:2] == ["2023-11-14 23:53, 30 changes, of which 20", "2023-11-15 00:43, 3 changes"]
     assert len(heads) == 5 and "The busiest minutes of 82 changes." in page
     assert page.count("<li><p>") == 20 + 3 + 3
 
@@ -119,10 +117,11 @@ def test_an_item_that_is_picked_has_its_life_told(tmp_path: Path) -> None:
     assert page.index("24 -&gt; 25") < page.index("26 -&gt; 27")
 
 
-def report(source: Path, *words: str) -> str:
+def report(source: Path, *words: str, said: str = "Wrote ") -> str:
     """The page that the command writes."""
     target = source.with_name("r.html")
-    assert main(["report", str(source), *words, "--to", str(target)]) == 0
+    (line,) = told(0, "report", str(source), *words, "--to", str(target)).err
+    assert line == said or said == "Wrote "
     return target.read_text()
 
 
@@ -167,11 +166,8 @@ def lake(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
-def test_an_archive_is_read_without_what_spark_hides(
-    lake: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = report(lake)
-    assert capsys.readouterr().err == f"Wrote {lake.parent}/r.html: 6 changes\n"
+def test_an_archive_is_read_without_what_spark_hides(lake: Path) -> None:
+    text = report(lake, said=f"Wrote {lake.parent}/r.html: 6 changes")
     assert "pk=&lt;i&gt;a&lt;/i&gt;" in text
     assert "<dt>removed by TTL</dt><dd>1<" in text
     assert "The share of 2 modifications that changed the attribute." in text
@@ -191,37 +187,27 @@ def lines(tmp_path: Path) -> Path:
     return path
 
 
-def test_lines_of_json_are_read_plain_zipped_and_chosen(
-    lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lines_of_json_are_read_plain_zipped_and_chosen(lines: Path, tmp_path: Path) -> None:
     zipped = tmp_path / "zipped"
     zipped.write_bytes(gzip.compress(lines.read_bytes()))
     for path in (lines, zipped):
-        report(path)
-        assert capsys.readouterr().err == f"Wrote {tmp_path}/r.html: 20 changes\n"
+        report(path, said=f"Wrote {tmp_path}/r.html: 20 changes")
     assert "Filtered by --only insert." in report(lines, "--only", "insert")
 
 
 def test_a_table_is_not_mistaken_for_a_path(
-    simulator: Simulator,
-    lines: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    simulator: Simulator, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     simulator.bulk(5)
     simulator.advance(2)
-    assert main(["report", "orders", "--to", "r.html"]) == 0
-    assert "Wrote r.html: 5 changes" in capsys.readouterr().err
+    assert "Wrote r.html: 5 changes" in told(0, "report", "orders", "--to", "r.html").said
     assert main(["report", str(lines), "orders", "--to", "r.html"]) == 0
     page = Path("r.html").read_text()
     assert "<dt>changes</dt><dd>25<" in page
     assert "DATA LOSS: nothing is known of" in page
-    capsys.readouterr()
     lines.rename(tmp_path / "orders")
-    assert main(["report", "orders", "--to", "r.html"]) == 0
-    said = capsys.readouterr().err
+    said = told(0, "report", "orders", "--to", "r.html").said
     assert "orders is read as a path" in said
     assert "Wrote r.html: 20 changes" in said
 
@@ -240,11 +226,7 @@ def test_a_table_is_not_mistaken_for_a_path(
     ],
 )
 def test_what_can_not_be_is_one_line(
-    arguments: list[str],
-    said: str,
-    lines: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], said: str, lines: Path, tmp_path: Path
 ) -> None:
     folder, wrong, half, csv = (tmp_path / name for name in ("folder", "wrong", "half.gz", "csv"))
     folder.mkdir()
@@ -253,24 +235,20 @@ def test_what_can_not_be_is_one_line(
     wrong.write_text("no record\n" * 20)
     half.write_bytes(gzip.compress(lines.read_bytes())[:60])
     places = {"folder": folder, "lines": lines, "wrong": wrong, "half": half, "csv": csv}
-    assert main(["report", *(each.format(**places) for each in arguments)]) == 2
-    last = capsys.readouterr().err.splitlines()[-1]
+    last = told(2, "report", *(each.format(**places) for each in arguments)).err[-1]
     assert last.startswith("error: ")
     assert said in last
 
 
 def test_without_pyarrow_an_archive_is_refused_with_the_extra_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     (tmp_path / "part-0.parquet").touch()
-    assert main(["report", str(tmp_path)]) == 2
-    assert "[spark]" in capsys.readouterr().err
+    assert "[spark]" in told(2, "report", str(tmp_path)).said
 
 
-def test_the_file_is_replaced_whole_and_links_and_devices_stay(
-    lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_file_is_replaced_whole_and_links_and_devices_stay(lines: Path, tmp_path: Path) -> None:
     real, link = tmp_path / "real.html", tmp_path / "link.html"
     real.write_text("old")
     link.symlink_to(real)
@@ -288,9 +266,7 @@ def test_the_file_is_replaced_whole_and_links_and_devices_stay(
         assert os.read(reader, 15) == b"<!DOCTYPE html>"
     finally:
         os.close(reader)
-    capsys.readouterr()
-    assert main(["report", str(lines), "--to", "-"]) == 0
-    assert capsys.readouterr().out.startswith("<!DOCTYPE html>")
+    assert told(0, "report", str(lines), "--to", "-").printed.startswith("<!DOCTYPE html>")
 
 
 def test_equal_keys_of_two_tables_are_two_items(tmp_path: Path) -> None:

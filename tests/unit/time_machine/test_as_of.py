@@ -84,10 +84,7 @@ def test_a_time_that_leaves_retention_during_the_reading_is_refused(ledger: Ledg
             ledger.clock.sleep(1)
             yield record
 
-    with (
-        mock.patch.object(sources, "records", slowly),
-        pytest.raises((UsageError, DataLossError)),
-    ):
+    with mock.patch.object(sources, "records", slowly), pytest.raises((UsageError, DataLossError)):
         items_as_of(sources, moment(second))
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.simulator import Simulator
-from watcher.cli import main
+from tests.support.program import told
 from watcher.errors import UsageError
 from watcher.formatting import style
 from watcher.records.record import Record
@@ -52,17 +52,14 @@ def test_a_change_of_two_attributes_counts_for_both_and_its_key_for_none() -> No
     assert rows("attribute", change("MODIFY", "a")) == [("(not known)", "1")]
 
 
-def test_what_programs_get_has_no_escapes(
-    simulator: Simulator, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_programs_get_has_no_escapes(simulator: Simulator) -> None:
     """Text on a terminal has; a tab in a name is a tab for a program."""
     one = {"N": "1"}
     simulator.put({"pk": {"S": "a\tb"}, "x\ty": one, "a.b": one, "a": {"M": {"b": one}}})
     simulator.advance(60)
 
     def rows_of(*words: str) -> list[dict[str, object]]:
-        assert main([*words, "-o", "json"]) == 0
-        return list(json.loads(capsys.readouterr().out))
+        return list(json.loads(told(0, *words, "-o", "json").printed))
 
     assert [row["key"] for row in rows_of("count", "orders", "--by", "key")] == ["pk=a\tb"]
     names = {row["attribute"] for row in rows_of("count", "orders", "--by", "attribute")}
@@ -78,16 +75,16 @@ def test_what_can_t_be_counted_by_is_refused(by: str, says: str) -> None:
         dimensions(by)
 
 
-def test_on_the_command_line(simulator: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
+def test_on_the_command_line(simulator: Simulator) -> None:
     simulator.write("a", 3)
     simulator.write("b", 2)
     simulator.remove("b", ttl=True)
     simulator.rotate("all")
     simulator.advance(60)
-    assert main(["count", "orders", "--by", "kind", "-o", "csv"]) == 0
-    assert capsys.readouterr().out == "kind,changes\nMODIFY,3\nINSERT,2\nTTL,1\n"
-    assert main(["count", "orders", "--by", "key", "--only", "modify", "-o", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    counted = told(0, "count", "orders", "--by", "kind", "-o", "csv").out
+    assert counted == ["kind,changes", "MODIFY,3", "INSERT,2", "TTL,1"]
+    found = json.loads(
+        told(0, "count", "orders", "--by", "key", "--only", "modify", "-o", "json").printed
+    )
     assert found == [{"key": "pk=a", "changes": 2}, {"key": "pk=b", "changes": 1}]
-    assert main(["count", "orders", "--until", "30m", "-o", "csv"]) == 0
-    assert capsys.readouterr().out == "kind,changes\n"
+    assert told(0, "count", "orders", "--until", "30m", "-o", "csv").out == ["kind,changes"]

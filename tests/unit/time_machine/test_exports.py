@@ -14,10 +14,10 @@ from tests.ledger.ledger import Ledger, by_key
 from tests.support import exports
 from tests.support.exports import Item
 from tests.support.moto_server import moto_server
+from tests.support.program import told
 from tests.unit.time_machine.test_archives import archive
 from watcher.aws.config import AwsConfig
 from watcher.aws.tables import Description
-from watcher.cli import main
 from watcher.errors import StreamError, UsageError
 from watcher.records.record import native_item
 from watcher.time_machine.as_of import ItemsAsOf, items_as_of
@@ -85,26 +85,21 @@ def test_a_stream_goes_on_from_an_export_without_a_scan(tmp_path: Path, ledger: 
     assert found.key_names == ("pk",)
 
 
-def test_the_command_takes_an_archive_and_an_export(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], ledger: Ledger
-) -> None:
+def test_the_command_takes_an_archive_and_an_export(tmp_path: Path, ledger: Ledger) -> None:
     made = Exported(ledger, tmp_path)
     second = made.full_time + 3
     words = ["as-of", made.lake, "--at", moment(second).isoformat(), "--baseline", str(made.full)]
-    assert main([*words, "--dynamodb-json"]) == 0
-    said = capsys.readouterr()
-    found = [native_item(line.encode()) for line in said.out.splitlines()]
+    said = told(0, *words, "--dynamodb-json")
+    found = [native_item(line.encode()) for line in said.out]
     assert by_key(found) == ledger.at(int(second))
-    assert f"{len(found)} items" in said.err
-    assert main(["as-of", made.lake, "1h"]) == 2
-    assert "or give an export of the table with --baseline" in capsys.readouterr().err
-    assert main([*words[:2], "--at", "2999-01-01T00:00Z", *words[4:]]) == 2
-    assert "in the future" in capsys.readouterr().err
+    assert f"{len(found)} items" in said.said
+    assert (
+        "or give an export of the table with --baseline" in told(2, "as-of", made.lake, "1h").said
+    )
+    assert "in the future" in told(2, *words[:2], "--at", "2999-01-01T00:00Z", *words[4:]).said
 
 
-def test_an_export_is_read_in_s3(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_export_is_read_in_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with moto_server() as url:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -122,8 +117,7 @@ def test_an_export_is_read_in_s3(
             b'{"pk": {"S": "%d"}}' % number for number in range(5)
         ]
         for wrong in (url + "x", "s3://nowhere/x", "s3:"):
-            assert main(["as-of", str(tmp_path), "1h", "--baseline", wrong]) == 2
-            (line,) = capsys.readouterr().err.splitlines()
+            (line,) = told(2, "as-of", str(tmp_path), "1h", "--baseline", wrong).err
             assert wrong in line
 
 

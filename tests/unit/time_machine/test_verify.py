@@ -13,14 +13,10 @@ import pytest
 
 from tests.ledger.ledger import DisturbedTables, Item, Ledger
 from tests.ledger.verified import HandCopy, plain, value_of, verify_while_written
-from tests.support.hand_clock import HandClock
 from tests.support.memory import traced_memory
 from watcher.errors import StreamError, UsageError
 from watcher.time_machine import sorted_lines, verify
-from watcher.time_machine.copied_items import (
-    Form,
-    reads_as,
-)
+from watcher.time_machine.copied_items import Form, reads_as
 from watcher.time_machine.copies import CopyPosition, FileCopy, TableCopy
 from watcher.time_machine.verify import Verifier
 
@@ -57,25 +53,6 @@ def test_a_type_that_columns_lose_is_kept_in_json() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_no_difference_is_made_up_and_none_is_hidden_while_others_write(seed: int) -> None:
     verify_while_written(seed)
-
-
-@pytest.mark.parametrize("hours", [-3, 3])
-def test_a_wrong_clock_here_neither_hides_a_difference_nor_makes_one_up(
-    hours: int, ledger: Ledger
-) -> None:
-    ledger.clock.sleep(4 * 3600)
-    ledger.change("lost", n(1, pk={"S": "lost"}))
-    ledger.write(100)
-    ledger.clock.sleep(600)
-    late = dict(ledger.now)
-    ledger.write(20)
-    wrong = HandClock()
-    wrong.passed = ledger.clock.passed + hours * 3600
-    sources = ledger.sources(clock=wrong)
-    assert Verifier(sources, HandCopy(late)).run().differing == 0
-    del late["lost"]
-    (found,) = Verifier(sources, HandCopy(late)).run().found
-    assert found.key == {"pk": {"S": "lost"}}
 
 
 MB = 1024 * 1024
