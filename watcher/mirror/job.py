@@ -151,7 +151,7 @@ class MirrorJob:
         self._mirror.grow(self._columns.schema)
         token = checkpoint_format.from_json(state.token)
         self._copied = token.snapshot or TokenSnapshot()
-        if self._exports and not self._copied.done:
+        if self._exports:
             self._copied = None
             self._stream = self._begun()
             return
@@ -380,6 +380,9 @@ def mirror(
     service, arn = connect(stream, connection)
     tables = TablesClient(connection, region_in(arn))
     name, description = tables.named(service.table(arn))
+    table, exports = MirrorTable(to), []
+    if baseline and (table.state is None or table.state.copied_at is None):
+        exports = joined_exports(baseline, connection, description)
     # No signal is handled until the job runs: there is nothing yet to wait for.
     job = MirrorJob(
         arn=arn,
@@ -387,12 +390,12 @@ def mirror(
         tables=tables,
         table=name,
         description=description,
-        mirror=MirrorTable(to),
+        mirror=table,
         history=history,
         once=once,
         given=given,
         item_form=item,
-        exports=joined_exports(baseline, connection, description) if baseline else (),
+        exports=exports,
         redaction=rules,
     )
     stop, shutdown = threading.Event(), Shutdown()

@@ -1,6 +1,7 @@
 """`mirror` through the real command line."""
 
 import re
+import shutil
 import threading
 import time
 from decimal import Decimal
@@ -15,6 +16,8 @@ import polars
 from deltalake import DeltaTable
 
 from tests.ledger.ledger import Ledger
+from tests.simulator import Simulator
+from tests.support import exports
 from tests.support.program import told
 from watcher.cli import main
 
@@ -56,6 +59,20 @@ def test_a_table_is_mirrored_and_read_by_others(
 )
 def test_what_can_not_be_is_said_in_a_line(options: list[str], text: str) -> None:
     assert text in told(2, "mirror", "orders", "--to", "x", *options).said
+
+
+def test_a_copy_of_an_export_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    to = str(tmp_path / "orders")
+    with Simulator(table="orders") as sim:
+        sim.set_environment(monkeypatch.setenv)
+        sim.put({"pk": {"S": "changed"}})
+        export = exports.full(tmp_path, [{"pk": {"S": "of the export"}}], sim.now)
+        mirror = ["mirror", "orders", "--to", to, "--no-follow", "--baseline", str(export)]
+        assert main(mirror) == 0
+        shutil.rmtree(export)
+        assert main(mirror) == 0, "nobody needs it any more"
+    keys = DeltaTable(to).to_pyarrow_table()["pk"].to_pylist()
+    assert {*keys} == {"changed", "of the export"}
 
 
 def test_a_stream_that_another_has_replaced_ends_it_once_all_of_that_is_in_the_table(
