@@ -15,7 +15,7 @@ from watcher.spark.options import parse
 
 @pytest.mark.spark
 def test_items_have_the_keys_of_their_changes_and_come_before_them(spark: Any) -> None:
-    with Simulator(table="orders") as sim:
+    with Simulator(table="orders", key_names=("pk", "at")) as sim:
         sim.bulk(50, keys=20)
         read = spark.read.format("dynamodb_streams")
         whole = read.options(**options(sim, items="true", segments="3", readLimit="900")).load()
@@ -26,6 +26,7 @@ def test_items_have_the_keys_of_their_changes_and_come_before_them(spark: Any) -
 
     assert {json.loads(row["keys"])["pk"]: json.loads(row.new_image)["v"] for row in items} == last
     assert len(items) == len(last) and parts == 3
+    assert all(row["keys"].startswith('{"pk":') for row in items), "the partition key comes first"
     assert {row["keys"] for row in items} == {row["keys"] for row in changes}
     assert {(row.event_name, row.sequence_number) for row in items} == {("SNAPSHOT", None)}
     assert max(row.position for row in items) < min(row.position for row in changes)
