@@ -12,7 +12,6 @@ import pytest
 from hypothesis import settings
 
 from tests.ledger.ledger import Ledger
-from tests.order import pytest_addoption as pytest_addoption
 from tests.order import pytest_collection_modifyitems as pytest_collection_modifyitems
 from tests.order import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from tests.simulator import Simulator
@@ -37,25 +36,21 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 home.make()
 
 
-def _fail_where_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """In CI a part that is missing is a failure: a skip would be a test that never runs."""
-    if report.skipped and os.environ.get("CI") and not hasattr(report, "wasxfail"):
-        report.outcome = "failed"
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """See `_fail_where_skipped`."""
+    """In CI a part that is missing is a failure: a skip would be a test that never runs."""
     report = yield
-    _fail_where_skipped(report)
+    if report.skipped and os.environ.get("CI") and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
     return report
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """See `_fail_where_skipped`."""
+    """So it is for a module that a missing package keeps from being collected."""
     report = yield
-    _fail_where_skipped(report)
+    if report.skipped and os.environ.get("CI"):
+        report.outcome = "failed"
     return report
 
 

@@ -1,11 +1,7 @@
-"""In which order tests run: files that take long first, where there are several workers.
-
-With `--shuffle N` in another one, the same for the same N: of files, and of the tests in each.
-"""
+"""In which order tests run: files that take long first, where there are several workers."""
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -46,19 +42,8 @@ def _seconds(item: pytest.Item) -> float:
     return _OF_PROGRAMS if names & _PROGRAMS else _OF_PARTS
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Tests must be green in any order: `--shuffle N` tries one."""
-    parser.addoption("--shuffle", type=int, metavar="N", help="run the tests in the Nth order")
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest first, where there are workers."""
-    if (seed := config.getoption("shuffle")) is not None:
-        files = sorted({_file(item.nodeid) for item in items})
-        random.Random(seed).shuffle(files)
-        random.Random(seed).shuffle(items)
-        items.sort(key=lambda item: files.index(_file(item.nodeid)))
-        return
     if not hasattr(config, "workerinput"):
         return
     seconds: dict[str, float] = defaultdict(float)

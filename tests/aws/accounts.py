@@ -1,4 +1,4 @@
-"""What gives credentials: STS, IAM Identity Center (SSO), and the endpoints of the machines."""
+"""What gives credentials: STS, and the endpoints of the machines."""
 
 import json
 import threading
@@ -39,9 +39,6 @@ class Accounts:
         """The codes that are right, each of them once."""
         self.web_token = "a-token"
         self.container_token = "a-secret-of-the-container"
-        self.refresh_token = "refresh-0"
-        """The one that may be used next, once."""
-        self.sso_token = "sso-0"
         self.refuses: set[str] = set()
         """Operations that answer AccessDenied."""
 
@@ -144,40 +141,6 @@ class Accounts:
                 "Expiration": _iso(keys.expires),
             }
         )
-
-    # SSO
-
-    def portal(self, request: Request) -> Answer:
-        """GetRoleCredentials, for whoever bears the token."""
-        self.calls["GetRoleCredentials"] += 1
-        if request.headers.get("x-amz-sso_bearer_token") != self.sso_token:
-            return Answer(401, '{"message": "Session token not found or invalid"}')
-        key, keys = self.issue("sso")
-        assert keys.expires is not None
-        given = {
-            "accessKeyId": key,
-            "secretAccessKey": keys.secret,
-            "sessionToken": keys.token,
-            "expiration": int(keys.expires.timestamp() * 1000),
-        }
-        return Answer(200, json.dumps({"roleCredentials": given}))
-
-    def oidc(self, request: Request) -> Answer:
-        """CreateToken: a refresh token is good for one use."""
-        self.calls["CreateToken"] += 1
-        asked = json.loads(request.body)
-        if asked.get("grantType") != "refresh_token" or asked["refreshToken"] != self.refresh_token:
-            self.calls["CreateToken refused"] += 1
-            return Answer(400, '{"error": "invalid_grant", "error_description": "used before"}')
-        count = self.calls["CreateToken"]
-        self.refresh_token, self.sso_token = f"refresh-{count}", f"sso-{count}"
-        given = {
-            "accessToken": self.sso_token,
-            "tokenType": "Bearer",
-            "expiresIn": int(self.lifetime.total_seconds()),
-            "refreshToken": self.refresh_token,
-        }
-        return Answer(200, json.dumps(given))
 
 
 def _iso(moment: datetime) -> str:

@@ -107,10 +107,6 @@ class FakeAWS:
             return self.accounts.container(request)
         if request.path.startswith("/latest/"):
             return self.accounts.metadata(request)
-        if request.path == "/federation/credentials":
-            return self.accounts.portal(request)
-        if request.path == "/token":
-            return self.accounts.oidc(request)
         return self.accounts.sts(request)
 
     def _dynamodb(self, target: str, request: Request) -> Answer:

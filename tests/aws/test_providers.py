@@ -4,7 +4,6 @@ import json
 import stat
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from hashlib import sha1
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from watcher.aws.model import TrimHorizon
 from watcher.aws.tables import TablesClient
 from watcher.errors import StreamError, WatcherError
 
-from .accounts import ACCOUNT, MFA_SERIAL, ROLE
+from .accounts import MFA_SERIAL, ROLE
 from .fake import FakeAWS
 
 KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCY"
@@ -52,34 +51,9 @@ class Place(NamedTuple):
         program.chmod(0o700)
         self.config(f"[default]\ncredential_process = {program}\n")
 
-    def sso(self, *, expires_in: timedelta, refresh: bool = True) -> None:
-        text = f"[default]\nsso_account_id = {ACCOUNT}\nsso_role_name = reader\nsso_session = s\n"
-        text += "[sso-session s]\nsso_region = us-east-1\nsso_start_url = https://start.example\n"
-        self.config(text)
-        token = {
-            "startUrl": "https://start.example",
-            "region": "us-east-1",
-            "accessToken": self.aws.accounts.sso_token,
-            "expiresAt": (datetime.now(UTC) + expires_in).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }
-        if refresh:
-            token |= {
-                "refreshToken": self.aws.accounts.refresh_token,
-                "clientId": "client",
-                "clientSecret": "secret",
-                "registrationExpiresAt": "2099-01-01T00:00:00Z",
-            }
-        cache = self.home / ".aws" / "sso" / "cache"
-        cache.mkdir(parents=True)
-        (cache / f"{sha1(b's').hexdigest()}.json").write_text(json.dumps(token))
-
 
 @pytest.fixture
 def place(aws: FakeAWS, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    # botocore has read the home folder as it was imported.
-    for name in ("credentials.SSOProvider", "tokens.SSOTokenProvider"):
-        folder = str(tmp_path / ".aws" / "sso" / "cache")
-        monkeypatch.setattr(f"botocore.{name}._SSO_TOKEN_CACHE_DIR", folder)
     monkeypatch.setattr("botocore.utils.ContainerMetadataFetcher.SLEEP_TIME", 0)
     return Place(aws, tmp_path, monkeypatch.setenv)
 
@@ -105,13 +79,6 @@ def role(place: Place) -> None:
     place.role()
 
 
-def role_over_a_role(place: Place) -> None:
-    place.config(
-        f"[default]\nrole_arn = {ROLE}\nsource_profile = middle\n"
-        f"[profile middle]\nrole_arn = {ROLE}-in-the-middle\nsource_profile = base\n"
-    )
-
-
 def web_identity(place: Place) -> None:
     (place.home / "token").write_text(place.aws.accounts.web_token)
     place.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(place.home / "token"))
@@ -127,21 +94,15 @@ def instance(place: Place) -> None:
     """Nothing is set: the machine's own."""
 
 
-def sso_to_refresh(place: Place) -> None:
-    place.sso(expires_in=timedelta(minutes=5))
-
-
 # And whose keys they are: those of a session are numbered.
 WORKING: dict[Callable[[Place], None], str] = {
     environment: KEY,
     session_in_environment: "ASIAENV",
     process: KEY,
     role: "ASIAROLE",
-    role_over_a_role: "ASIAROLE",
     web_identity: "ASIAWEB",
     container: "ASIACONTAINER",
     instance: "ASIAINSTANCE",
-    sso_to_refresh: "ASIASSO",
 }
 
 
@@ -192,10 +153,6 @@ def role_refused(place: Place) -> None:
     place.aws.accounts.refuses.add("AssumeRole")
 
 
-def sso_ended(place: Place) -> None:
-    place.sso(expires_in=timedelta(hours=-1), refresh=False)
-
-
 def wrong_secret(place: Place) -> None:
     environment(place)
     place.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
@@ -206,7 +163,7 @@ def ended_session(place: Place) -> None:
     place.aws.accounts.expire()
 
 
-FAILING = [nothing, half, process_that_fails, role_refused, sso_ended, wrong_secret, ended_session]
+FAILING = [nothing, half, process_that_fails, role_refused, wrong_secret, ended_session]
 
 
 @pytest.mark.parametrize("set_up", FAILING)

@@ -12,12 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import botocore.session
 import kubernetes_validate
 import promql_parser
 import pytest
 import yaml
-from botocore.validate import ParamValidator
 from prometheus_client import CollectorRegistry
 
 from tests.simulator import Simulator
@@ -96,13 +94,6 @@ def test_health_is_asked_for_where_it_is_served() -> None:
 def test_kubernetes_takes_the_manifest() -> None:
     for each in KUBERNETES.values():
         kubernetes_validate.validate(each, kubernetes_validate.latest_version(), strict=True)
-
-
-def test_ecs_takes_the_task() -> None:
-    model = botocore.session.get_session().get_service_model("ecs")
-    shape = model.operation_model("RegisterTaskDefinition").input_shape
-    assert shape is not None
-    assert ParamValidator().validate(ECS, shape).generate_report() == ""
 
 
 def queries() -> Iterator[str]:

@@ -1,13 +1,12 @@
 """Handlers that fail, through the real command line: what is kept, what is said, how it ends."""
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.simulator import Simulator
-from tests.support.program import Program, run
+from tests.support.program import run
 
 # A database that is away for a while; or for ever, on an item's key.
 AWAY = '''
@@ -80,28 +79,6 @@ def test_a_watch_with_an_end_goes_on_behind_a_failed_record_and_ends_with_status
     assert program.status == 1
     assert len(program.out) == 19
     assert program.err[-1].endswith(f", {told}")
-
-
-def test_a_watch_without_an_end_has_done_its_work_when_it_is_stopped(
-    sim: Simulator, place: Path
-) -> None:
-    (place / "away").write_text("k5")
-    with Program(*ALL, env=sim.environment, cwd=place) as program:
-        program.wait_for_lines(19)
-        assert program.end(signal.SIGTERM) == 0
-    assert program.err[-1].endswith(", 1 NOT HANDLED (see --on-error)")
-
-
-def test_behind_tries_the_watch_may_end(sim: Simulator, place: Path) -> None:
-    (place / "away").write_text("k7")
-    policy = ["--on-error", "retry:2,stop", "--checkpoint", "state.json", "--no-follow"]
-    program = run(*ALL, *policy, env=sim.environment, cwd=place)
-    assert program.status == 1
-    assert program.out == numbers(sim)[:7]
-    assert len((place / "tries").read_text().split()) == 3
-    (place / "away").unlink()
-    rest = run(*ALL, *policy, env=sim.environment, cwd=place)
-    assert rest.out == numbers(sim)[7:]
 
 
 # Writes to another account, as many a handler does.

@@ -15,7 +15,6 @@ from tests.simulator import Simulator
 from tests.support.wire import body, shard_key
 from watcher import watch
 from watcher.aws import deadline
-from watcher.cli import main
 from watcher.errors import TransientError, UnexpectedAnswerError
 from watcher.records import page
 from watcher.records.record import Record
@@ -114,13 +113,3 @@ def test_an_endpoint_that_stops_answering_is_asked_again(monkeypatch: pytest.Mon
         )
         assert seen == [record.sequence_number for record in sim.records]
     assert not multiprocessing.active_children()
-
-
-@pytest.mark.parametrize(
-    "name", ["a\x1b[2J", "../etc", "a" * 300, "", "arn:aws:dynamodb", "tab\tle", "é"]
-)
-def test_a_hostile_table_name_is_refused_on_one_line(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([name, "--region", "us-east-1"]) in (2, 3)
-    assert "\x1b" not in capsys.readouterr().err

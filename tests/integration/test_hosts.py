@@ -74,22 +74,6 @@ def worker_exit(server, worker):
 
     wsgi.stop.set()
 """
-CELERY = """
-from celery import Celery
-
-from follow import run
-
-app = Celery("tasks", broker="filesystem://", backend="file://{place}/results")
-app.conf.broker_transport_options = {{
-    "data_folder_in": "{place}/queue", "data_folder_out": "{place}/queue",
-    "control_folder": "{place}/control",
-}}
-
-
-@app.task
-def follow():
-    return run()
-"""
 
 
 @pytest.fixture(scope="module")
@@ -135,12 +119,6 @@ def test_a_program_on_standard_input_in_the_development_mode(place: Path) -> Non
     assert run("-W", "error", "-X", "dev", "-", program=UNGUARDED) == EACH
 
 
-def test_a_thread(place: Path) -> None:
-    text = "import threading\nfrom follow import run\n"
-    text += "made = threading.Thread(target=lambda: print(*run()))\nmade.start()\nmade.join()\n"
-    assert run("-", program=text) == EACH
-
-
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_a_pool(place: Path, method: str) -> None:
     text = "import multiprocessing\nfrom follow import run\n"
@@ -174,16 +152,6 @@ async def main():
 LOOP.run(main())
 """
     assert run("-", program=text.replace("LOOP", loop)) == f"{CHANGES} {EACH}"
-
-
-def test_celerys_prefork_pool(place: Path) -> None:
-    for name in ("queue", "control", "results"):
-        (place / name).mkdir()
-    (place / "tasks.py").write_text(CELERY.format(place=place))
-    options = ["--pool", "prefork", "-c", "2", "--without-gossip", "--without-mingle"]
-    with started("-m", "celery", "-A", "tasks", "worker", *options):
-        text = "import tasks\nprint(*tasks.follow.delay().get(timeout=90))\n"
-        assert run("-", program=text, seconds=120) == EACH
 
 
 # Servers

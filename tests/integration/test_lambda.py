@@ -82,28 +82,6 @@ def test_a_function_gets_lambdas_events_batch_by_batch(sim: Simulator, place: Pa
     assert program.out == []  # no other handler was chosen
 
 
-def test_a_batch_that_fails_leaves_dead_letters_that_can_be_replayed(
-    sim: Simulator, place: Path
-) -> None:
-    (place / "poison").write_text("k5")
-    options = ["--lambda", "app:handler", "--batch-size", "1", "--no-follow"]
-    policy = ["--on-error", "retry:1,dead-letter:dead.jsonl"]
-    program = run(*ALL, *options, *policy, env=sim.environment, cwd=place)
-    assert program.status == 1
-    assert sum("app:handler failed on record" in line for line in program.err) == 2
-    assert program.err[-1] == "Done: 8 records (8 INSERT), 1 shard, 1 dead letter"
-    (letter,) = (place / "dead.jsonl").read_text().splitlines()
-    assert json.loads(letter)["error"] == "ValueError: poison"
-    (place / "poison").unlink()
-    (place / "calls.jsonl").unlink()
-    replayed = run(
-        "replay", "dead.jsonl", "--lambda", "app.handler", env=sim.environment, cwd=place
-    )
-    assert replayed.status == 0, replayed.err
-    assert keys(place) == ["k5"]
-    assert events(place)[0]["Records"][0]["eventSourceARN"] == sim.stream_arn
-
-
 def test_the_batch_in_hand_is_the_last_one(sim: Simulator, place: Path) -> None:
     """Of those that a page holds, and the program is told to end as the second has begun."""
     (place / "ending.py").write_text(ENDING)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from typing import Any
 
 import boto3
 import pytest
 
-from tests.simulator import Simulator
 from tests.support.moto_server import moto_server
 from tests.support.moto_server import patient_leases as patient_leases
-from tests.support.program import Program
 from watcher.aws.config import AwsConfig
 from watcher.aws.lease_storage import LeaseObject, LeaseRecord
 from watcher.errors import CheckpointError, UsageError
@@ -78,27 +75,3 @@ def test_what_is_no_place_for_positions_is_refused(s3: Any) -> None:
     with pytest.raises(CheckpointError, match="bucket does not exist") as error:
         lease("s3://nowhere/x").prepare()
     assert error.value.answered
-
-
-@pytest.mark.proof
-def test_a_watch_takes_over_from_one_that_was_killed_where_that_had_saved(
-    s3: Any, sim: Simulator
-) -> None:
-    words = "orders", "--from", "trim-horizon", "--checkpoint", URL, "--print-json"
-    sim.write("before", 3)
-    with Program(*words, env=sim.environment) as first:
-        first.wait_for_lines(3)
-        with Program(*words, env=sim.environment) as second:
-            second.wait_for_status("Standing by")
-            first.process.send_signal(signal.SIGINT)
-            assert first.wait() in (0, 130)
-            second.wait_for_status("Watching")
-            sim.write("after", 2)
-            second.wait_for_lines(2)
-            second.process.kill()
-    with Program(*words, env=sim.environment) as third:
-        third.wait_for_status("Taking over")
-        sim.write("last")
-        # What was delivered and not saved yet may come once more before it.
-        third.wait_for(lambda: any('"last"' in line for line in third.out))
-    assert not any('"before"' in line for line in [*second.out, *third.out])

@@ -27,19 +27,6 @@ def sees(terminal: Terminal, text: str) -> None:
     terminal.wait_for(lambda: any(text in line for line in terminal.shown))
 
 
-def test_a_watch_is_looked_at_and_ended(sim: Simulator) -> None:
-    with Terminal(*WATCH, env=sim.environment) as terminal:
-        sees(terminal, "30 changes")
-        terminal.press(b"\r")
-        sees(terminal, "╭─ orders")
-        sees(terminal, "before:")
-        terminal.press(b"q")
-        terminal.wait_for(lambda: not any("╭─" in line for line in terminal.shown))
-        terminal.press(b"q")
-        assert terminal.end() == 0
-    assert any("Done: 30 records" in line for line in terminal.shown)
-
-
 def test_it_ends_where_its_terminal_is_gone(sim: Simulator, tmp_path: Path) -> None:
     checkpoint = tmp_path / "state.json"
     with Terminal(*WATCH, "--checkpoint", str(checkpoint), env=sim.environment) as terminal:

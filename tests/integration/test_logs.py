@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 
 from tests.simulator import Simulator
-from tests.support.program import Program, Ran, run
+from tests.support.program import Program, Ran
 
 pytestmark = pytest.mark.proof
-
-NOWHERE = ("--endpoint-url", "http://127.0.0.1:1", "--region", "us-east-1")
 
 
 def parsed(program: Program | Ran) -> list[dict[str, Any]]:
@@ -69,26 +67,6 @@ def test_a_watchs_lines_name_stream_shard_and_observer(sim: Simulator, tmp_path:
     assert saying(lines, "of my own")["logger"] == "mine"
     assert "beware" in saying(lines, "beware")["message"]
     assert "stream" not in saying(lines, "Done: 1 record")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [
-        (("orders", "--bogus"), 2, "unknown --bogus"),
-        (("orders", "--handlers", "/nowhere"), 2, "/nowhere"),
-        (("orders", *NOWHERE), 3, "can't reach"),
-        (("replay", "/nowhere", "--print-json"), 2, "can't read /nowhere"),
-        (("demo", "--seconds", "long"), 2, "--seconds long: give a duration"),
-    ],
-)
-def test_the_last_line_is_the_error_with_its_exit_status(
-    arguments: tuple[str, ...], status: int, message: str
-) -> None:
-    program = run(*arguments, "--log-format=json", env={})
-    assert program.status == status
-    last = parsed(program)[-1]
-    assert (last["level"], last["exit_status"]) == ("error", status)
-    assert message in last["message"] and "traceback" not in last
 
 
 def test_what_python_says_of_errors_that_nobody_catches_is_lines_of_json_too(

@@ -239,23 +239,6 @@ def test_a_pipe_gets_it_as_it_is(there: Simulator, webhook: PlayedServer) -> Non
 # On a terminal
 
 
-def test_kinds_have_colours_on_a_terminal_and_in_a_pipe_if_asked_for(there: Simulator) -> None:
-    words = shlex.split(f"{ALL} --print-summary")
-    _, text, _ = run_on_a_terminal(*words, env={})
-    for colour, kind in ((32, "INSERT"), (33, "MODIFY"), (31, "REMOVE")):
-        assert f" - \x1b[{colour}m{kind}\x1b[0m - pk=" in text
-    _, bare, _ = run_on_a_terminal(*words, env={"NO_COLOR": "1"})
-    assert "\x1b" not in bare and bare == re.sub(r"\x1b\[\d+m", "", text)
-    assert run_on_a_terminal(*words, "--color", "never", env={})[1] == bare
-    assert "\x1b[32mINSERT\x1b[0m" in run(*words, "--color=always", env={}).out[0]
-    assert re.match(
-        r"\[[-0-9]+T[:0-9]+\+00:00\] - INSERT - pk=", run(*words, "--utc", env={}).out[0]
-    )
-    refused = run(*words, "--color", "sometimes", env={})
-    assert (refused.status, refused.out) == (2, [])
-    assert "use auto, always or never" in refused.err[-1]
-
-
 def test_o_chooses_the_handler_that_prints_it(there: Simulator) -> None:
     lines = run(*shlex.split(f"{ALL} -o debezium"), env={}).out
     assert [json.loads(line)["op"] for line in lines] == ["c", "u", "c", "d"]

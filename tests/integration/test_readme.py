@@ -241,7 +241,8 @@ def test_the_demo_script_runs_in_an_environment_that_is_made(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     shown, ends = blocks(TEXT)[0][1].partition("...\n")[::2]
     pattern = r"\[[^]]+\] - (INSERT|MODIFY|REMOVE) - PK=\w+, SK=order-\d+"
-    assert all(re.fullmatch(pattern, line) for line in done.stdout.splitlines())
+    printed = done.stdout.splitlines()
+    assert printed and all(re.fullmatch(pattern, line) for line in printed)
     assert [line for line in shown.splitlines() if re.fullmatch(pattern, line)]
     # How many shards of those that opened last had been begun is a matter of milliseconds.
     assert done.stderr.splitlines()[-1].startswith(ends.partition(", ")[0])

@@ -1,6 +1,5 @@
 """The simulator behaves as Amazon's own DynamoDB Streams does; and its judge finds what broke."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,28 +13,12 @@ START = 1_700_000_000.25
 HOUR = 3600.0
 
 
-class Service(ABC):
+class _Table:
     """A table `shop` and its stream, on the simulator or on DynamoDB Local."""
 
     arn: str
     tables: Any
     streams: Any
-
-    @abstractmethod
-    def rotate(self) -> None: ...
-
-    @abstractmethod
-    def age(self, hours: float) -> None: ...
-
-    @abstractmethod
-    def stream_of(self, view_type: str) -> str:
-        """The stream of a new table, of the same name."""
-
-    @abstractmethod
-    def enable_new_stream(self) -> None: ...
-
-    @abstractmethod
-    def disable_stream(self) -> None: ...
 
     def put(self, *names: str, **attributes: Any) -> None:
         for name in names:
@@ -66,7 +49,7 @@ class Service(ABC):
         return self.streams.get_records(ShardIterator=page["NextShardIterator"])
 
 
-class Simulated(Service):
+class Simulated(_Table):
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
         self.arn = simulator.stream_arn
@@ -90,7 +73,7 @@ class Simulated(Service):
         self._simulator.disable_stream()
 
 
-class Local(Service):
+class Local(_Table):
     def __init__(self, server: DynamoDBLocal) -> None:
         self._server = server
         self.arn = server.create_table("shop")
@@ -115,6 +98,9 @@ class Local(Service):
     def disable_stream(self) -> None:
         off = {"StreamEnabled": False}
         self.tables.update_table(TableName="shop", StreamSpecification=off)
+
+
+Service = Simulated | Local
 
 
 @pytest.fixture(params=["simulator", "dynamodb-local"])
@@ -186,15 +172,6 @@ def test_a_view_type_decides_which_images_a_record_has(
     assert record["dynamodb"]["StreamViewType"] == view_type
 
 
-def test_sequence_numbers_grow_as_numbers(service: Service) -> None:
-    service.put(*map(str, range(30)))
-    service.rotate()
-    service.put("last")
-    written = numbers(service.page()) + numbers(service.page(shard=1))
-    assert len(written) == 31 and sorted(set(written), key=int) == written
-    assert all(21 <= len(number) <= 40 for number in written)
-
-
 def test_a_page_has_a_limit_and_an_iterator_may_be_used_again(service: Service) -> None:
     service.put("1", "2", "3")
     iterator = service.iterator()
@@ -204,13 +181,6 @@ def test_a_page_has_a_limit_and_an_iterator_may_be_used_again(service: Service) 
     assert names(service.after(page)) == ["3"]
     wrong = error_of(service.streams.get_records, ShardIterator=iterator, Limit=1001)
     assert wrong == "ValidationException"
-
-
-def test_an_open_shard_answers_an_iterator_though_nothing_is_new(service: Service) -> None:
-    page = service.page()
-    assert names(page) == []
-    service.put("1")
-    assert names(service.after(page)) == ["1"]
 
 
 def test_rotations_make_generations(service: Service) -> None:

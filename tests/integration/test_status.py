@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 
 import pytest
@@ -30,11 +29,6 @@ def has_status(terminal: Terminal) -> bool:
     return begun and STATUS.fullmatch(shown[-1]) is not None
 
 
-def leftovers(terminal: Terminal) -> list[str]:
-    """What looks like a part of it; a line may name a folder that is called popen-gw0."""
-    return [line for line in terminal.shown if re.search(r"\bopen\b", line)]
-
-
 def data(terminal: Terminal) -> list[str]:
     return [line for line in terminal.shown if DATA.fullmatch(line)]
 
@@ -59,20 +53,3 @@ def test_no_line_of_data_or_log_is_torn_while_the_status_is_shown(sim: Simulator
         assert len(data(terminal)) == 800
         assert shown[-1].startswith("Done: 800 records")
         assert terminal.screen.cursor.x == 0 and not terminal.screen.cursor.hidden
-
-
-def test_a_suspended_watch_leaves_the_shell_a_clean_line_and_comes_back(
-    sim: Simulator,
-) -> None:
-    command = shlex.join([*WATCHER, "orders", "--print-summary"])
-    script = f"set -m; {command}; echo back in the shell; fg > /dev/null"
-    with Terminal("bash", "-c", script, env=sim.environment) as terminal:
-        terminal.wait_for(lambda: has_status(terminal))
-        terminal.press(b"\x1a")
-        terminal.wait_for(lambda: "back in the shell" in terminal.shown)
-        terminal.wait_for(lambda: has_status(terminal))
-        sim.write("a")
-        terminal.wait_for(lambda: len(data(terminal)) == 1)
-        terminal.press(b"\x03")
-        assert terminal.end() == 0
-        assert not leftovers(terminal)

@@ -17,7 +17,6 @@ from watcher.cli import main
 PAGE = pages.PAGES["time-machine.md"]
 _INCIDENT = PAGE.partition("## An incident")[2].partition("\n## ")[0]
 COMMANDS = re.findall(r"^\$ python -m watcher (.*)", _INCIDENT, re.MULTILINE)
-IN_README = re.findall(r"^\$ python -m watcher ((?:as-of|undo) .*)", pages.README, re.MULTILINE)
 PROGRAMS = pages.of_kind("python", PAGE)
 
 
@@ -49,14 +48,6 @@ def tell_who(folder: Path, second: float, number: int) -> None:
     """What CloudTrail knows of the release."""
     key = {"PK": f"user-{number}", "SK": f"order-{number}"}
     deliver(folder, second + 300, trails.put(second, key=key, by=role("release-112", "ci-8841")))
-
-
-@pytest.mark.parametrize("command", IN_README)
-def test_a_command_of_the_readme_about_the_past(
-    command: str, night: Simulator, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(shlex.split(command)) == 0
-    assert "user-7" in capsys.readouterr().out
 
 
 def put(simulator: Simulator, number: int, total: str, **more: dict[str, str]) -> None:

@@ -2,7 +2,6 @@
 
 import random
 import signal
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -32,23 +31,6 @@ def test_twenty_thousand_records_over_splits_and_rotations_arrive_once_and_in_or
         program.wait_for_lines(21_000)
         assert program.end() == 0
     assert_complete(sim, numbers(program))
-
-
-def test_a_range_of_time_ends_by_itself_and_leaves_out_what_was_made_later(
-    sim: Simulator,
-) -> None:
-    sim.bulk(300, keys=20)
-    sim.rotate("all")
-    wanted = [each.sequence_number for each in sim.records]
-    end = datetime.now(UTC).isoformat()
-    sim.advance(7200)
-    sim.bulk(3000, keys=20)
-    sim.rotate("all")  # so many that no more is read of these closed shards
-    program = run(
-        *("orders", "--from", "trim-horizon", "--until", end, "--print-json"), env=sim.environment
-    )
-    assert program.status == 0
-    assert sorted(numbers(program)) == sorted(wanted)
 
 
 @pytest.mark.parametrize("workers", ["processes", "threads"])

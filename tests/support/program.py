@@ -61,15 +61,13 @@ class Program(Killed):
         *arguments: str,
         env: Mapping[str, str],
         cwd: Path | None = None,
-        output: str | None = None,
     ) -> None:
-        self._output = open(output, "w") if output else None
         self.process = subprocess.Popen(
             [sys.executable, "-m", "watcher", *arguments],
             env={**os.environ, "PYTHONPATH": str(ROOT), **env},
             cwd=cwd,
             stdin=subprocess.DEVNULL,
-            stdout=self._output or subprocess.PIPE,
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             encoding="utf-8",
@@ -81,7 +79,6 @@ class Program(Killed):
         self._threads = [
             threading.Thread(target=self._collect, args=pair, daemon=True)
             for pair in ((self.process.stdout, self.out), (self.process.stderr, self.err))
-            if pair[0] is not None
         ]
         for thread in self._threads:
             thread.start()
@@ -144,7 +141,7 @@ class Program(Killed):
     def release(self) -> None:
         """Wait for the end, and close the pipes."""
         self.wait()
-        for pipe in (self.process.stdout, self.process.stderr, self._output):
+        for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
 
