@@ -25,17 +25,6 @@ def dispatcher(*handles: Callable[[Record], object]) -> Dispatcher:
     return Dispatcher([Handler("o", handle) for handle in handles], FailurePolicy())
 
 
-class Output(io.StringIO):
-    """A standard output whose flush fails."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__()
-        self.error = error
-
-    def flush(self) -> None:
-        raise self.error
-
-
 def test_a_closed_pipe_ends_the_watch_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
     def write(record: Record) -> None:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
@@ -54,9 +43,13 @@ def test_a_closed_pipe_ends_the_watch_quietly(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_output_that_cannot_be_written_stops_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", Output(OSError(errno.ENOSPC, "No space left on device")))
+    stdout = open("/dev/full", "w")
+    stdout.write("something")
+    monkeypatch.setattr(sys, "stdout", stdout)
     with pytest.raises(HandlerError, match="can't write standard output: No space left"):
         output.flush()
+    with contextlib.suppress(OSError):
+        stdout.close()
 
 
 @pytest.mark.parametrize("how", ["closed", "none"])

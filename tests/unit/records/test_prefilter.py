@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -153,24 +153,17 @@ def test_threads_that_share_a_filter_do_not_mix_up_their_records() -> None:
     pattern = {"dynamodb": {"NewImage": {"n": {"N": ["1"]}, "pk": {"S": ["a"]}}}}
     test = record_filter([pattern])
     assert test is not None
-    found: dict[bool, set[bool]] = {True: set(), False: set()}
 
-    def look(is_one: bool) -> None:
-        (record,) = decode(body_of([1 if is_one else 2])).Records
-        for _ in range(1000):
-            copy = msgspec.structs.replace(
-                record.dynamodb, NewImage=record.dynamodb.NewImage.copy()
-            )
-            found[is_one].add(test.matches_wire(msgspec.structs.replace(record, dynamodb=copy)))
+    def look(number: int) -> set[bool]:
+        (record,) = decode(body_of([number])).Records
+        change, replace = record.dynamodb, msgspec.structs.replace
+        changes = (replace(change, NewImage=change.NewImage.copy()) for _ in range(1000))
+        return {test.matches_wire(replace(record, dynamodb=each)) for each in changes}
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        threads = [threading.Thread(target=look, args=(each,)) for each in (True, False)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(2) as threads:
+            assert list(threads.map(look, (1, 2))) == [{True}, {False}]
     finally:
         sys.setswitchinterval(before)
-    assert found == {True: {True}, False: {False}}

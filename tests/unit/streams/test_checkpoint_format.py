@@ -36,6 +36,14 @@ def test_active_are_the_shards_that_wait_for_no_parent() -> None:
     assert checkpoint_format.make("arn", lineage, NOON).active == ["a", "c"]
 
 
+def test_no_position_is_stored_as_a_time_that_is_still_to_come() -> None:
+    """A single answer's `Date` may be hours ahead: what is written until then would be left out."""
+    lineage = Lineage(AtTime(NOON + timedelta(hours=3)))
+    lineage.update([Shard("s")])
+    (stored,) = checkpoint_format.make("arn", lineage, NOON).shards
+    assert stored.time == NOON
+
+
 def test_a_token_of_bloop_is_read() -> None:
     plain = {
         "stream_arn": "arn",

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import hypothesis.strategies as st
 from hypothesis import given
 
-from watcher.aws.model import Latest, Position, Shard, TrimHorizon
-from watcher.streams.lineage import Lineage, ShardStatus
+from watcher.aws.model import AfterSequence, Latest, Position, Shard, TrimHorizon
+from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 
 Drawing = Mapping[int, Sequence[int]]
 
@@ -96,6 +96,13 @@ def test_a_days_rotations_leave_no_more_than_the_listing() -> None:
         lineage.shards[str(name)].status = ShardStatus.RUNNING
         lineage.forget([Shard(str(name), str(name - 1))])
         assert len(lineage.shards) <= 2
+
+
+def test_a_record_that_comes_late_moves_no_position_back() -> None:
+    shard = TrackedShard("a", None, AfterSequence("9"))
+    for number, position in (("10", "10"), ("9", "10"), ("11", "11")):
+        shard.move_behind(number)
+        assert shard.position == AfterSequence(position)
 
 
 def test_a_circle_that_closes_in_a_later_listing_is_none() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import cast
 
 import pytest
 
@@ -15,7 +15,7 @@ from tests.support.eventually import eventually
 from tests.support.hand_clock import HandClock
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
-from watcher.aws.model import TrimHorizon
+from watcher.aws.model import Service, TrimHorizon
 from watcher.streams import read_rate
 from watcher.streams.messages import Message, Page
 from watcher.streams.read_rate import AdaptiveRateLimit, PageFetcher
@@ -128,29 +128,31 @@ def test_where_others_read_too_nothing_is_asked_for_ahead(
     assert (counts(reader.read()), simulator.calls["GetRecords"]) == ([2], 2)
 
 
-class Noted:
-    """A service that notes what it is asked for."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
+class Noting:
+    """A service whose answers name what they were asked for, and whether ahead of its turn."""
 
     def get_records(self, iterator: str, limit: int | None = None) -> bytes:
-        self.asked.append(iterator)
         return iterator.encode()
 
     def prefetch_records(self, iterator: str) -> Callable[[], bytes]:
-        return partial(lambda body: body, self.get_records(iterator) + b" ahead")
+        return lambda: iterator.encode() + b" ahead"
 
 
-def test_an_empty_answer_that_came_ahead_long_ago_is_no_word_of_now(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("seconds", "asked", "answer"),
+    [
+        pytest.param(0.05, "two", b"two ahead", id="its turn comes"),
+        pytest.param(1.0, "two", b"two", id="an empty answer of long ago is no word of now"),
+        pytest.param(0.05, "other", b"other", id="something else is to be read"),
+    ],
+)
+def test_what_came_ahead_is_taken_where_it_is_the_answer_and_once(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, asked: str, answer: bytes
 ) -> None:
     monkeypatch.setattr(read_rate, "FULL_BYTES", 10)
-    service, clock = Noted(), HandClock()
-    streams: Any = service
+    clock, service = HandClock(), cast(Service, Noting())
     made = PageFetcher(clock)
-    for seconds, body in ((0.05, b"two ahead"), (1.0, b"two")):
-        made.prefetch(b'{"NextShardIterator":"two","Records":[]}', streams)
-        clock.sleep(seconds)
-        assert made.fetch("two", streams) == body
-    assert service.asked == ["two"] * 3
+    made.prefetch(b'{"NextShardIterator":"two","Records":[]}', service)
+    clock.sleep(seconds)
+    assert made.fetch(asked, service) == answer
+    assert made.fetch("two", service) == b"two"
