@@ -39,12 +39,17 @@ class Judge(Alarms):
         super().begin(start)
         self.told.begin()
 
-    def begins_anew(self) -> None:
-        """The service has lost all: of what was written or read before nothing counts."""
+    def begins_anew(self, dated: bool) -> None:
+        """The service has lost all: of what was written or read before nothing counts.
+
+        Without a date, what is said depends on what a shard's position was, and on later records.
+        """
         for shard in self.shards():
             self.former.update(shard.numbers)
             self.former_shards.add(shard.id)
-        if any(went_well for run in self.runs for _, went_well in run.saved):
+        if not dated:
+            self.said.update(self.former_shards)
+        elif any(went_well for run in self.runs for _, went_well in run.saved):
             self._anew_at = self._world.now()
         for run in self.runs:
             run.is_excused = True
@@ -206,7 +211,8 @@ class Judge(Alarms):
 
     def _check_entry(self, entry: TokenShard) -> None:
         shard = self.shard(entry.shard_id)
-        if self.runs[-1].is_excused or (shard is None and entry.shard_id in self.former_shards):
+        is_former = shard is None or int(entry.sequence_number or 0) in self.former
+        if self.runs[-1].is_excused or (is_former and entry.shard_id in self.former_shards):
             return
         if shard is None:
             self.complain("ahead", f"a token holds {entry.shard_id}, which there never was")

@@ -319,6 +319,12 @@ class Program(ABC):
         self._kill()
         return True
 
+    def _begin_anew_unseen(self) -> bool:
+        """It is killed, and what it finds then is another stream, with the date of the old one."""
+        self._kill()
+        self._universe.lose_all(dated=False)
+        return True
+
     def _stay_away(self) -> bool:
         """It is killed, and nobody starts it again for long."""
         self._kill()

@@ -191,10 +191,13 @@ def _draw_begin_anew(scenario: Scenario) -> None:
     """An emulator that restarts, under the watch or while it is away."""
     rng = random.Random(f"anew {scenario.seed}")
     if scenario.engine == "processes" and rng.random() < 0.08:
-        moment = rng.uniform(0.2, scenario.trouble)
-        scenario.events.append((moment, "begin anew"))
-        if rng.random() < 0.5:
-            scenario.events.append((moment, "kill the program"))
+        moment, away = rng.uniform(0.2, scenario.trouble), rng.random()
+        if away < 0.25:  # not even its creation time tells
+            scenario.events.append((moment, "begin anew unseen"))
+        else:
+            scenario.events.append((moment, "begin anew"))
+            if away < 0.5:
+                scenario.events.append((moment, "kill the program"))
         scenario.events.sort()
 
 

@@ -218,7 +218,7 @@ class Universe:
 
     def _line_of(self, shard: Shard) -> list[Shard]:
         line = [shard]
-        while (parent := line[-1].parent) is not None:
+        while (parent := line[-1].parent) in self.table.stream.shards:
             line.append(self.table.stream.shards[parent])
         return line
 
@@ -235,14 +235,17 @@ class Universe:
             self.scheduler.tell("the table", f"has a new stream: {self.table.stream.arn}")
 
     def _begin_anew(self) -> None:
+        self.lose_all(dated=True)
+
+    def lose_all(self, *, dated: bool) -> None:
         """An emulator restarts: the same stream, later, with lower numbers and no records."""
         scenario, judge = self.scenario, self.judge
         is_beginning = any(not (each.ended or each.has_listed) for each in judge.runs)
         is_single = not (scenario.others or scenario.snapshot or judge.former or is_beginning)
         if is_single and self.table.stream.disabled is None:
-            self.judge.begins_anew()
+            self.judge.begins_anew(dated)
             self.world.advance(1.0)
-            self.table.stream.begin_anew()
+            self.table.stream.begin_anew(dated)
             self.trouble_lasts(120.0)
 
     # Time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
@@ -34,7 +34,6 @@ from watcher.errors import (
 from watcher.records import page
 from watcher.records.wire import WireRecord
 from watcher.retry import Backoff
-from watcher.streams import begun_anew
 from watcher.streams.deduplicator import Deduplicator, numbers_of, sorted_places
 from watcher.streams.end_detector import EndDetector
 from watcher.streams.messages import (
@@ -50,6 +49,7 @@ from watcher.streams.messages import (
     position_text,
 )
 from watcher.streams.persistent_errors import kind_of
+from watcher.streams.position_check import REASON, PositionCheck
 from watcher.streams.read_rate import AdaptiveRateLimit, PageFetcher, is_full
 
 _IDLE_PAGES = 5
@@ -122,11 +122,10 @@ class ShardReader:
         self._has_ended = False
         """True if the last page had no next iterator; a new one shows whether that was the end."""
         self._deduplicator = Deduplicator(position, end)
-        self._without_news: int | None = 0
-        """The pages without news since something told that the shard holds the position's record.
-
-        None: that is certain.
-        """
+        self._check: PositionCheck | None = None
+        """Answers whether the position is ahead of its stream; None: nothing raises this doubt."""
+        self._check_waits = False
+        """True if its next step takes the place of a read, as the service throttles these."""
         self._make_page = (
             make_page if page_filter is None else partial(make_page, page_filter=page_filter)
         )
@@ -232,6 +231,10 @@ class ShardReader:
             self._end_detector.probe_latest(self._deduplicator.newest, service)
             self.delay = self.reads.rate.delay()
             return []
+        if self._check_waits:
+            anew = self._check_position(service)
+            self.delay = self.reads.rate.delay()
+            return anew
         body = self.reads.fetch(self._iterator, service)
         if not self._deduplicator.repeated:
             self.reads.prefetch(body, service)
@@ -244,7 +247,7 @@ class ShardReader:
         """Counts a failure and sets the delay; after a throttled read, the rate limit's."""
         self._failures += 1
         if not is_read_throttled:  # an emulator may have started again
-            self._without_news = 0
+            self._doubt_position()
         if is_read_throttled:
             self.delay = self.reads.rate.delay()
         else:
@@ -260,6 +263,7 @@ class ShardReader:
         self._iterator = None
         if isinstance(self.position, AtSequence | AfterSequence):
             loss = self._loss(reason)
+            self._doubt_position()  # even its horizon may lie below
             self.position = TrimHorizon()
             self.delay = 0.0
             return [loss]
@@ -272,7 +276,7 @@ class ShardReader:
     def _get_iterator(self, service: Service) -> list[Message]:
         """Gets an iterator at the position; returns the message about it, where that has news."""
         self._deduplicator.rewind()
-        self._without_news = 0
+        self._doubt_position()
         self._iterator, time = self._iterator_at_position(service)
         if self._end_detector is not None:
             self._end_detector.on_iterator(time)
@@ -327,9 +331,11 @@ class ShardReader:
             self.position = moved_behind(self.position, number)
             messages.append(self._make_page(body, records, first, last))
         if len(wire.Records) > self._deduplicator.repeated:
-            self._without_news = None
-        elif self._is_ahead(service):
-            return [*messages, self._begin_anew()]
+            self._check = None
+        elif self._check is not None:
+            self._check_waits = self.reads.rate.delay() > 0
+            if not self._check_waits and (anew := self._check_position(service)):
+                return [*messages, *anew]
         if self._deduplicator.late:
             messages.append(Notice("a record comes pages after later ones; it is delivered now"))
         if self._deduplicator.repeated:
@@ -343,42 +349,41 @@ class ShardReader:
         messages: list[Message] = []
         if len(records) < len(wire.Records) or self._is_at_end(bool(records), service):
             messages.append(self._on_caught_up())
-        elif wire.NextShardIterator is None and (self.closed or (self._has_ended and not has_news)):
-            messages.append(self._finish(closed=True))
         elif wire.NextShardIterator is None:
-            self.delay = 0.0  # one odd answer ends no shard that no listing shows as closed
+            is_checked = self._check is None or not self._check.is_pending
+            if is_checked and (self.closed or (self._has_ended and not has_news)):
+                messages.append(self._finish(closed=True))
+            else:  # one odd answer ends no shard that no listing shows as closed
+                self.delay = 0.0 if is_checked else _NEAR_END_SECONDS
         if wire.NextShardIterator is None:
             self._has_ended = True
         elif has_news or not wire.Records:  # records that repeat show nothing of the end
             self._has_ended = False
         return messages
 
-    def _is_ahead(self, service: Service) -> bool:
-        """Returns True if the position is ahead of its stream; asks ever more seldom."""
+    def _doubt_position(self) -> None:
         position = self.position
-        if self._without_news is None or not isinstance(position, AtSequence | AfterSequence):
-            return False
-        self._without_news += 1
-        is_due = not self._without_news & (self._without_news - 1)  # 1, 2, 4, 8 …
-        if not is_due or self.reads.rate.delay():
-            return False
+        if self._check is None and isinstance(position, AtSequence | AfterSequence):
+            self._check = PositionCheck(position.sequence_number)
 
-        def read(position: Position) -> Iterator[list[int]]:
-            iterator: str | None = service.get_iterator(self._arn, self.shard_id, position)[0]
-            while iterator is not None:
-                wire = page.decode(self.reads.fetch_at(iterator, service))
-                iterator = wire.NextShardIterator
-                yield numbers_of(wire.Records)
+    def _check_position(self, service: Service) -> list[Message]:
+        """Makes a step of the check; returns the end of this reader if the stream is another."""
 
-        is_ahead = begun_anew.is_ahead(position.sequence_number, read)
-        if is_ahead is False:
-            self._without_news = None
-        return is_ahead is True
+        def get_iterator(position: Position) -> str:
+            return service.get_iterator(self._arn, self.shard_id, position)[0]
 
-    def _begin_anew(self) -> ReaderEnded:
-        """Ends, for a reader that starts with what the stream holds now."""
-        loss, self.position = self._loss(begun_anew.REASON), TrimHorizon()
-        return self._finish(closed=False, anew=loss)
+        def read(iterator: str) -> tuple[list[int], str | None]:
+            wire = page.decode(self.reads.fetch_at(iterator, service))
+            return numbers_of(wire.Records), wire.NextShardIterator
+
+        is_ahead = None if self._check is None else self._check.step(get_iterator, read)
+        self._check_waits = False
+        if is_ahead is not None:
+            self._check = None
+        if not is_ahead:
+            return []
+        loss, self.position = self._loss(REASON), TrimHorizon()
+        return [self._finish(closed=False, anew=loss)]
 
     def _on_caught_up(self) -> ReaderEnded:
         reason = "what comes next was written later"

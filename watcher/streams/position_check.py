@@ -1,0 +1,69 @@
+"""Finds out whether a position is ahead of its stream, because that has started from scratch.
+
+An emulator that restarts may keep its stream's ARN and creation time, and count from 1 again:
+nothing follows the position, or only records that seem to be repeats. Such a stream holds lower
+numbers and not the position's record, which AT_SEQUENCE_NUMBER returns everywhere else: also where
+an iterator goes back a little (Alternator's), which then comes to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from watcher.aws.model import AtSequence, Position, TrimHorizon
+from watcher.errors import ServiceError, StreamError, TrimmedDataError
+
+_QUIET_PAGES = 12
+"""The number of pages without a record that show that none follows; at most a few are normal."""
+_LOOKS = 4
+"""The number of steps without a sign of a lower number, after which none is expected soon."""
+
+REASON = "the stream has started from scratch, as an emulator may: its numbers are lower now"
+
+GetIterator = Callable[[Position], str]
+ReadNumbers = Callable[[str], tuple[list[int], str | None]]
+"""Reads a page: returns its sequence numbers and the next iterator."""
+
+
+class PositionCheck:
+    """Looks for a position's record, a page at a step; most often the first one shows it."""
+
+    def __init__(self, number: str) -> None:
+        self._number = number
+        self._iterator: str | None = None
+        self._steps = self._looks = self._quiet = 0
+        self._has_lower = False
+        self.is_pending = True
+        """True while an answer is likely to come soon."""
+
+    def step(self, get_iterator: GetIterator, read: ReadNumbers) -> bool | None:
+        """Returns True if the shard's numbers end below the position; None while that is open.
+
+        Without a sign of that, only steps 1, 2, 4, 8 … make calls.
+        """
+        self._steps += 1
+        if not self._has_lower and self._steps & (self._steps - 1):
+            return None
+        try:
+            return self._step(get_iterator, read)
+        except (ServiceError, StreamError) as error:
+            if isinstance(error, TrimmedDataError) and self._iterator is None:
+                return False  # its record is older than the retention: it was there
+            self._iterator, self.is_pending = None, True
+            return None
+
+    def _step(self, get_iterator: GetIterator, read: ReadNumbers) -> bool | None:
+        wanted = int(self._number)
+        self._looks += 1
+        iterator = self._iterator or get_iterator(AtSequence(self._number))
+        numbers, self._iterator = read(iterator)
+        if any(each >= wanted for each in numbers):
+            return False
+        self._quiet = 0 if numbers else self._quiet + 1
+        if self._iterator is None:  # a single answer of this kind is no end
+            self._quiet += _QUIET_PAGES // 2
+        if not (numbers or self._has_lower):
+            numbers, _ = read(get_iterator(TrimHorizon()))
+        self._has_lower |= any(each < wanted for each in numbers)
+        self.is_pending = self._has_lower or self._looks < _LOOKS
+        return True if self._has_lower and self._quiet >= _QUIET_PAGES else None
