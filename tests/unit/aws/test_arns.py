@@ -45,13 +45,6 @@ def test_other_things_are_none(text: str) -> None:
     assert arns.parse_name(text) is None
 
 
-def test_a_region_is_real_or_an_emulators() -> None:
-    assert all(
-        map(arns.is_aws_region, ["us-east-1", "us-gov-west-1", "ap-southeast-7", "eusc-de-east-1"])
-    )
-    assert not any(map(arns.is_aws_region, ["ddblocal", "local", "", None, "alternator_orders"]))
-
-
 def test_what_is_read_at_one_endpoint_is_of_one_region_and_account() -> None:
     assert arns.place_of(f"{TABLE}/stream/1") == arns.place_of(TABLE) == TABLE.split(":table")[0]
     assert arns.place_of(STREAM_ID) == STREAM_ID

@@ -1,7 +1,7 @@
 """No more than so many calls in any second, in whatever order and by whomever they are made."""
 
 from tests.support.hand_clock import HandClock
-from watcher.aws.client import CallRateLimiter, call_limiter_for
+from watcher.aws.client import CallRateLimiter
 
 
 def test_no_second_has_more_of_them_however_they_come() -> None:
@@ -13,8 +13,3 @@ def test_no_second_has_more_of_them_however_they_come() -> None:
         begun.append(clock.passed + limited.turn())
     assert begun == sorted(begun)
     assert all(later - earlier > 0.999 for earlier, later in zip(begun, begun[4:], strict=False))
-
-
-def test_a_program_has_one_for_an_endpoint() -> None:
-    assert call_limiter_for("https://a") is call_limiter_for("https://a")
-    assert call_limiter_for("https://a") is not call_limiter_for("https://b")

@@ -1,20 +1,16 @@
-import re
-from datetime import UTC, datetime, timedelta
-
 import pytest
 
 from tests.simulator import Simulator
 from tests.simulator.errors import NO_ANSWERS
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
-from watcher.aws.model import AfterSequence, AtSequence, AtTime, Latest, TrimHorizon
+from watcher.aws.model import Latest, TrimHorizon
 from watcher.errors import (
     CredentialsError,
     DeniedError,
     ExpiredIteratorError,
     ShardNotFoundError,
     StreamError,
-    TimestampRefusedError,
     TransientError,
     TrimmedDataError,
     UnexpectedAnswerError,
@@ -24,16 +20,6 @@ from watcher.records import page
 
 def client(sim: Simulator) -> StreamsClient:
     return StreamsClient(AwsConfig("us-east-1", endpoint_url=sim.endpoint))
-
-
-def numbers(body: bytes) -> list[str]:
-    return re.findall(r'"SequenceNumber":\s*"(\d+)"', body.decode())
-
-
-def test_a_table_without_a_stream_is_told_how_to_enable_one(simulator: Simulator) -> None:
-    simulator.delete_stream()
-    with pytest.raises(StreamError, match="StreamEnabled=true"):
-        client(simulator).latest_stream("orders")
 
 
 @pytest.mark.parametrize("honoured", [True, False])
@@ -46,30 +32,6 @@ def test_children_are_those_of_the_shard_whether_or_not_the_filter_is_known(
     simulator.rotate(children[0])
     found = client(simulator).list_children(simulator.stream_arn, parent)
     assert {shard.id for shard in found} == set(children)
-
-
-def test_each_position_gives_an_iterator_there(simulator: Simulator) -> None:
-    first, second, third = simulator.write("a", 3)
-    streams, shard = client(simulator), simulator.shards[0].id
-
-    def read(position: object) -> list[str]:
-        iterator, _ = streams.get_iterator(simulator.stream_arn, shard, position)  # type: ignore[arg-type]
-        return numbers(streams.get_records(iterator))
-
-    assert read(TrimHorizon()) == [first, second, third]
-    assert read(AtSequence(second)) == [second, third]
-    assert read(AfterSequence(second)) == [third]
-    assert read(Latest()) == []
-    assert read(AtTime(datetime.now(UTC) - timedelta(hours=1))) == [first, second, third]
-
-
-def test_a_refused_timestamp_is_known_from_other_refusals(simulator: Simulator) -> None:
-    simulator.set_faults(at_timestamp=False)
-    shard = simulator.shards[0].id
-    with pytest.raises(TimestampRefusedError):
-        client(simulator).get_iterator(simulator.stream_arn, shard, AtTime(datetime.now(UTC)))
-    with pytest.raises(StreamError, match="ValidationException"):
-        client(simulator).get_iterator(simulator.stream_arn, shard, AfterSequence("9" * 30))
 
 
 MEANINGS = {

@@ -1,37 +1,6 @@
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-
-import pytest
-
 from watcher.aws.counters import Counters, SharedCounters
-
-
-def work(shared_counters: SharedCounters, place: int) -> None:
-    counters = shared_counters.at(place)
-    counters.call("GetRecords")
-    counters.call("GetRecords", 2)
-    counters.throttle()
-    counters.read(5)
-    counters.reach_tip(7.0)
-    counters.read(3)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.parametrize("method", ["fork", "forkserver"])
-def test_what_a_killed_process_has_counted_stays(method: str) -> None:
-    shared_counters = SharedCounters(2)
-    counters = shared_counters.new()
-    process = multiprocessing.get_context(method).Process(  # type: ignore[attr-defined]
-        target=work, args=(shared_counters, counters.slot)
-    )
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-    assert {name: count for name, count in counters.calls.items() if count} == {"GetRecords": 3}
-    assert (counters.throttles, counters.records_read, counters.tip) == (1, 8, (7.0, 5))
 
 
 def test_the_successor_of_a_process_goes_on_from_what_was_delivered() -> None:

@@ -20,13 +20,6 @@ def of(sim: Simulator, text: str) -> str:
     return connect(text, connection(sim))[1]
 
 
-def test_another_accounts_table_is_not_our_own_of_that_name(simulator: Simulator) -> None:
-    theirs = simulator.add_foreign_table("orders", ELSEWHERE)
-    table = theirs.partition("/stream/")[0]
-    assert of(simulator, table) == theirs
-    assert of(simulator, "orders") == of(simulator, simulator.table_arn) == simulator.stream_arn
-
-
 @pytest.mark.parametrize("table_arns", ["stripped", "refused", "honoured"])
 @pytest.mark.parametrize(
     ("ours", "theirs"), [("123456789012", ELSEWHERE), (":us-east-1:", ":eu-west-1:")]
@@ -60,15 +53,6 @@ def test_without_permission_our_own_table_is_not_taken_for_another_accounts(
     simulator.set_faults(auth_error="AccessDeniedException", auth_operations=("DescribeTable",))
     with pytest.raises(StreamError, match=f"no permission.*no stream of {theirs}"):
         of(simulator, theirs)
-
-
-@pytest.mark.parametrize("naming", ["alternator", "alternator-kcl"])
-def test_alternators_tables_and_streams_are_found_by_all_their_names(naming: str) -> None:
-    with Simulator(naming=naming) as sim:
-        for table_arns in ("refused", "honoured"):
-            sim.set_faults(table_arns=table_arns)
-            for text in (sim.table_name, sim.table_arn, sim.stream_arn):
-                assert of(sim, text) == sim.stream_arn
 
 
 def test_a_table_that_is_not_there_is_told_the_nearest_with_a_stream(simulator: Simulator) -> None:

@@ -1,10 +1,8 @@
 """Where speed was bought by going around something: what was gone around still holds."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.httpsession import get_cert_path
 from botocore.parsers import ResponseParserError
 from botocore.session import get_session
 
@@ -117,19 +115,3 @@ def test_what_is_no_json_is_no_answer_of_a_table_either(operation: str, body: by
     with pytest.raises(ResponseParserError):
         parser.parse(answer | {"status_code": 200, "body": b'{"Item":{"pk":{"S":"a'}, get_item)
     assert parser.parse(answer | {"body": b""}, None)["ResponseMetadata"], "nothing was asked for"
-
-
-@pytest.mark.parametrize("name", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
-def test_a_file_of_authorities_is_the_one_of_the_folder_that_it_began_in(
-    simulator: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """A handler may go to another folder, and then a connection is opened anew."""
-    (tmp_path / "ours.pem").write_bytes(Path(get_cert_path(True) or "").read_bytes())
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(name, "ours.pem")
-    connection = AwsConfig("us-east-1", endpoint_url=simulator.endpoint)
-    made = for_worker(connection, simulator.stream_arn)
-    monkeypatch.chdir("/")
-    wanted = str(tmp_path / "ours.pem")
-    assert made.api._endpoint.http_session._verify == wanted  # botocore's own
-    assert made.fast.ca_file == wanted

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-import logging
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from watcher.aws.listings import ListingProgress, read_listing
-from watcher.errors import ShardNotFoundError, StreamGoneError, TransientError
+from watcher.errors import TransientError
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
 
@@ -63,14 +61,6 @@ def test_each_page_is_asked_for_five_times() -> None:
         names(describe)
 
 
-def test_a_stream_that_is_not_there_is_gone() -> None:
-    def describe(query: Mapping[str, Any]) -> Any:
-        raise ShardNotFoundError("no such stream")
-
-    with pytest.raises(StreamGoneError, match="it was deleted"):
-        names(describe)
-
-
 def test_a_row_without_its_id_is_trouble() -> None:
     broken = page("a")
     del broken["StreamDescription"]["Shards"][0]["ShardId"]
@@ -89,41 +79,11 @@ def test_what_was_listed_before_the_machine_slept_is_listed_anew_and_once() -> N
         assert names(lambda query, pages=described: next(pages)) == expected
 
 
-# What takes long
-
-ARNS = (f"stream {number}" for number in itertools.count())
-"""Of each stream is kept how many pages it had, and that it had a circle."""
-
-
-@pytest.fixture
-def arn(caplog: pytest.LogCaptureFixture) -> str:
-    caplog.set_level(logging.INFO, "watcher")
-    return next(ARNS)
-
-
-def take(arn: str, count: int, seconds: float = 0.25) -> None:
-    """A listing of so many pages of a hundred shards, each of which takes so long."""
-    listing = ListingProgress("shards", arn)
-    for number in range(1, count + 1):
-        key = str(number) if number < count else None
-        assert listing.add_page(key, 100 * number, seconds) == (number == count)
-    assert listing.count == count
-
-
-def test_what_takes_long_is_said_once(arn: str, caplog: pytest.LogCaptureFixture) -> None:
-    take(arn, 39)
-    assert caplog.messages == []
-    take(arn, 200)
-    take(arn, 200)
-    (line,) = caplog.messages
-    assert line.startswith("The listing of shards takes long")
-
-
 @pytest.mark.parametrize(("seconds", "most"), [(0.25, 1000), (5.0, 60)])
 def test_what_does_not_end_is_given_up_and_not_begun_anew_at_once(
-    arn: str, seconds: float, most: int
+    seconds: float, most: int
 ) -> None:
-    listing = ListingProgress("shards", arn)
+    listing = ListingProgress("shards", f"a stream of {most} pages")
     for number in range(1, most):
         assert not listing.add_page(str(number), number, seconds)
     with pytest.raises(TransientError, match=f"does not end, after {most:,} pages in") as caught:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from queue import Queue
 from typing import Any, cast
 from unittest import mock
 
@@ -13,7 +11,6 @@ from botocore.exceptions import ClientError, NoCredentialsError
 from botocore.parsers import ResponseParserError
 
 from tests.support.hand_clock import HandClock
-from watcher.aws import deadline
 from watcher.aws.credentials import Credentials
 from watcher.aws.retry import RetryingClient
 from watcher.errors import CredentialsError, DeniedError, UnexpectedAnswerError
@@ -125,19 +122,3 @@ def test_an_odd_answer_ends_it_at_first_and_passes_later(call: RetryingClient) -
         call(put_item)
     assert call(put_item) == {}
     assert call(put_item) == {"a": 1}
-
-
-def test_a_call_that_gets_no_answer_is_logged_while_it_is_tried(
-    call: RetryingClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """botocore's own attempts take minutes where an endpoint can't be reached."""
-    monkeypatch.setattr(deadline, "SLOW_FROM_SECONDS", 0.01)
-    told = Queue[str]()
-    monkeypatch.setattr(logging.getLogger("watcher"), "warning", told.put)
-
-    def scan(**_: Any) -> dict[str, Any]:
-        return {"line": told.get(timeout=30)}
-
-    line = call(scan, TableName="orders")["line"]
-
-    assert line == "dynamodb:Scan on orders: no answer for 0.01 s; still trying"

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support import trails
 from tests.support.trails import ACCOUNT, ARN, REPLICATING, Event, role
-from watcher.aws.trail_events import REPLICATION, Call, Caller, ItemWrite, calls_in
+from watcher.aws.trail_events import REPLICATION, Call, ItemWrite, calls_in
 
 SECOND = 1_795_377_845
 KEY = {"PK": "ada", "SK": "order-7"}
@@ -33,13 +33,6 @@ def writes(event: Event) -> list[ItemWrite]:
 )
 def test_a_call_about_one_item(event: Event, removes: bool) -> None:
     assert writes(event) == [ItemWrite("orders", KEY, removes)]
-
-
-def test_who_made_it_and_when() -> None:
-    (call,) = calls(trails.put(SECOND, by=role("release-112", "ci-8841")))
-    assert call.time == SECOND and not call.failed
-    agent = "Boto3/1.43.2 md/Botocore#1.43.2 ua/2.0 os/linux#6.1"
-    assert call.caller == Caller("role/release-112", ACCOUNT, "ci-8841", "203.0.113.9", agent)
 
 
 @pytest.mark.parametrize(
@@ -114,21 +107,6 @@ def test_a_batch_in_each_form(asked: Any) -> None:
 )
 def test_a_batch_whose_items_are_not_told_may_have_written_any(parameters: Any) -> None:
     assert writes(trails.event("BatchWriteItem", SECOND, parameters)) == [ItemWrite()]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "UPDATE orders SET total = ***(Redacted) WHERE PK = 'ada'",
-        "INSERT INTO orders VALUE {'PK': 'ada', 'SK': 7}",
-        "DELETE FROM orders WHERE PK = 'ada' AND SK = 'x'",
-        "***(Redacted)",
-    ],
-)
-def test_a_statement_that_may_write_may_have_written_any_key(text: str) -> None:
-    assert writes(trails.statement(SECOND, text)) == [ItemWrite()]
-    parameters = {"transactStatements": [{"statement": "EXISTS(SELECT …)"}, {"statement": text}]}
-    assert writes(trails.event("ExecuteTransaction", SECOND, parameters)) == [ItemWrite()]
 
 
 def test_numbers_of_a_key_keep_their_digits() -> None:

@@ -45,16 +45,6 @@ def test_globs_are_of_whole_table_names(
     assert newest(WantedStreams.parse(texts, exclude=exclude)) == tables
 
 
-def test_names_and_arns_are_meant_to_be_there_once_each() -> None:
-    wanted = WantedStreams.parse(
-        ["orders", row("users").arn, "orders", "shop-*"], exclude=["orders"]
-    )
-    assert wanted.names == (row("users").arn,) and wanted.globs == ("shop-*",)
-    assert not WantedStreams.parse("orders").are_several
-    assert WantedStreams.parse(["orders", "users"]).are_several
-    assert WantedStreams.parse("shop-*").are_several, "others may come"
-
-
 def test_of_a_tables_streams_the_newest_counts() -> None:
     rows = [row("orders", "2026-11-20"), row("orders", "2026-11-22"), row("orders", "2026-11-21")]
     found = WantedStreams.parse("ord*").newest(rows, no_tags)

@@ -71,17 +71,6 @@ def test_a_condition_that_can_not_match_is_told(
     assert told(0, *words).err[-1].endswith(said)
 
 
-@pytest.mark.parametrize("command", ["count", "report"])
-def test_an_image_that_the_stream_lacks_is_refused(
-    monkeypatch: pytest.MonkeyPatch, command: str, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with Simulator(table="orders", view_type="KEYS_ONLY") as simulator:
-        simulator.set_environment(monkeypatch.setenv)
-        last = told(2, command, "orders", "--filter", "new.v > 1").err[-1]
-    assert "new.v: the stream's view type is KEYS_ONLY" in last
-
-
 def test_a_file_is_its_owner_s_alone_and_replaced_as_a_whole(at: str, tmp_path: Path) -> None:
     new, shared = tmp_path / "items.jsonl", tmp_path / "shared.jsonl"
     shared.write_text("old")

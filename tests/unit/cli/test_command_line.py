@@ -132,16 +132,6 @@ def test_without_a_word_a_few_lines_say_where_to_begin() -> None:
     assert "--help" in done.said
 
 
-def test_a_dash_is_an_operand_and_behind_two_nothing_is_an_option(tmp_path: Path) -> None:
-    assert Invocation(CommandLine("report", ["-", "--to", "-"])).values["to"] == "-"
-    assert Invocation(CommandLine("replay", ["--", "-ps"]))
-    assert Invocation(CommandLine("replay", ["-- the file of yesterday"]))
-    assert Invocation(CommandLine("replay", ["-ps", "-"]))
-    for words in (["--bogus"], ["--bogus", "x"], ["x", "--bogus"]):
-        with pytest.raises(UsageError, match="unknown --bogus"):
-            Invocation(CommandLine("replay", words))
-
-
 def test_every_value_that_a_tab_offers_is_one_that_the_option_takes() -> None:
     offered = 0
     options = {each.flags[0]: each for each in parameters(CommandLine("watch"))}
@@ -159,13 +149,6 @@ def test_every_value_that_a_tab_offers_is_one_that_the_option_takes() -> None:
             assert Invocation(CommandLine("watch", ["orders", name, word]))
             offered += 1
     assert offered == 27
-
-
-def test_no_two_options_of_a_command_have_a_name_together() -> None:
-    for name in ("watch", "streams", "shards", "report", "replay", "demo"):
-        known = parameters(CommandLine(name))
-        names = [name for each in known for name in (*each.names, *each.negatives)]
-        assert len(names) == len(set(names)), name
 
 
 def test_two_names_for_one_checkpoint_are_refused() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.program import run
 from watcher.cli import handler_flags
-from watcher.cli.command_line import LOG_FORMAT, CommandLine
+from watcher.cli.command_line import CommandLine
 from watcher.cli.handler_flags import Choice
 from watcher.cli.invocation import Invocation
 from watcher.delivery.handler_modules import find
@@ -240,14 +240,3 @@ def test_help_and_completion_are_there_where_a_file_is_broken(tmp_path: Path) ->
     variables = {"WATCHER_CONFIG": "watcher.toml", "WATCHER_LOG_FORMAT": "json"}
     json_line = run("orders", env=variables, cwd=tmp_path).err[0]
     assert json.loads(json_line)["message"].startswith("watcher.toml is not TOML")
-
-
-def test_a_user_without_a_home_or_kept_out_of_it_has_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("WATCHER_CONFIG", raising=False)
-    monkeypatch.chdir(tmp_path)
-    for home in ("/proc/1/cwd/nowhere", str(tmp_path / "\udcff")):
-        monkeypatch.setenv("XDG_CONFIG_HOME", home)
-        assert CommandLine("watch").peek(LOG_FORMAT).last is None
-        assert Invocation(CommandLine("watch", ["orders"])).origins.defaults == {}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.program import run
-from watcher.cli.command_line import COMMANDS, GROUPS, CommandLine, parameters
+from watcher.cli.command_line import COMMANDS, GROUPS
 
 SCREEN = {"COLUMNS": "80"}
 ON_SPARK = ("query", "archive", "replicate")
@@ -32,21 +32,6 @@ def test_the_first_page_fits_a_screen_and_names_everything(tmp_path: Path) -> No
     assert all(f"  {name} " in text for name in GROUPS)
     assert "  handlers     --mine " in text
     assert "Do 100% of it." in "\n".join(printed("--help", "handlers", cwd=tmp_path))
-
-
-def test_each_option_stands_in_one_group_and_in_all() -> None:
-    everything = printed("--help", "all")
-    for argument in parameters(CommandLine("watch")):
-        names = ", ".join(argument.shown)
-        rows = [line for line in everything if line.startswith((f"  {names} ", f"  {names}\n"))]
-        assert argument.is_operand or len(rows) == 1, names
-    titles = [line.removesuffix(":") for line in everything if line and line[0] != " "]
-    assert titles[1:] == [
-        "See every change of a DynamoDB table, live and in order.",
-        "arguments",
-        "options",
-        *GROUPS,
-    ]
 
 
 @pytest.mark.parametrize(

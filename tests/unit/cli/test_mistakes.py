@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.program import run, told
-from watcher import Stream, as_of, undo, watch
-from watcher.errors import UsageError
 
 
 def test_the_streams_of_an_endpoint_that_does_not_answer(tmp_path: Path) -> None:
@@ -31,16 +29,3 @@ def test_a_time_that_could_be_several_is_refused_with_what_it_could_be(command: 
     for text in UNCLEAR:
         (line,) = told(2, *command.split(), text).err
         assert f"can't read {text!r}" in line and "an age like 2h" in line
-
-
-def test_so_it_is_in_a_program() -> None:
-    for text in UNCLEAR:
-        for call in (
-            lambda start: watch("orders", [print], start=start),
-            lambda start: watch("orders", [print], start="1h", until=start),
-            lambda start: Stream("orders", start, region="us-east-1"),
-            lambda start: undo("orders", start=start, region="us-east-1"),
-            lambda start: as_of("orders", at=start, region="us-east-1"),
-        ):
-            with pytest.raises(UsageError, match=r"can't read .* an age like 2h"):
-                call(text)

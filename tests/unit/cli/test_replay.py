@@ -93,17 +93,6 @@ def test_a_signal_lets_the_record_in_hand_be_finished_in_time(
     assert program.err[-1] == f"Ended early: {done}, 0 failed, 0 unreadable"
 
 
-def test_what_fails_again_is_status_1_and_may_become_a_letter_again(
-    letters: Path, tmp_path: Path
-) -> None:
-    arguments = handler(tmp_path, "1 / (2 - int(record.new['n']))")
-    again = tmp_path / "again.jsonl"
-    status = main(["replay", str(letters), *arguments, "--on-error", f"dead-letter:{again}"])
-    assert status == 1
-    assert len(again.read_text().splitlines()) == 1
-    assert main(["replay", str(again), "--print-summary"]) == 0
-
-
 def test_a_line_that_is_cut_off_is_named_and_the_rest_replayed(letters: Path) -> None:
     lines = letters.read_bytes().splitlines(keepends=True)
     letters.write_bytes(lines[0] + lines[2][:40] + b"\n" + b"\xff\n[1]\n" + lines[4])

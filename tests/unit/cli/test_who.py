@@ -105,16 +105,6 @@ def test_a_file_of_changes_does_not_tell_its_table(night: Shop) -> None:
     )
 
 
-def test_a_change_that_is_not_counted_still_has_its_call(shop: Shop) -> None:
-    """One call for an insert and a modification: a filter does not make it certain of either."""
-    shop.write(7, 1, shop.called("api"))
-    shop.write(7, 2)
-    (row,) = json.loads(
-        told(0, "count", "orders", "--only", "modify", "--who", "trail", "-o", "json").printed
-    )
-    assert row == {"caller": "may be role/api", "changes": 1}
-
-
 def test_a_call_that_may_have_made_a_change_before_from_is_not_certain(shop: Shop) -> None:
     """One call for two changes, of which the first is not read."""
     shop.write(7, 1, shop.called("api"))

@@ -79,26 +79,14 @@ def receiver() -> Iterator[Receiver]:
 
 def test_a_webhook_gets_each_change_and_can_tell_what_comes_again(receiver: Receiver) -> None:
     receiver.answers = [200, 503, 429, 200]
-    url = receiver.url.replace("//", "//user:secret@")
+    url = receiver.url.replace("//", "//us%C3%A9r:p%40ss%3A%2F@")
     assert deliver(load("webhook", url), [1, 2], "retry:3") == 0
     assert receiver.keys == [f"shard-0:{FIRST + n}" for n in (1, 2, 2, 2)]
     headers, body = receiver.asked[0].headers, json.loads(receiver.asked[0].body)
     assert headers["content-type"] == "application/json"
-    assert headers["authorization"] == "Basic dXNlcjpzZWNyZXQ="
+    meant = b64decode(headers["authorization"].removeprefix("Basic ")).decode()
+    assert meant == "usér:p@ss:/", "as curl sends it"
     assert body["eventName"] == "MODIFY" and body["sequenceNumber"] == str(FIRST + 1)
-
-
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [("user:p%40ss%3A%2F", "user:p@ss:/"), ("us%C3%A9r:%E2%82%AC", "usér:€"), ("key", "key:")],
-)
-def test_a_webhooks_password_is_what_its_url_means(
-    receiver: Receiver, written: str, meant: str
-) -> None:
-    """As curl sends it: an @ can stand in a URL's password only as %40."""
-    deliver(load("webhook", receiver.url.replace("//", f"//{written}@")), [1])
-    headers = receiver.asked[0].headers
-    assert b64decode(headers["authorization"].removeprefix("Basic ")).decode() == meant
 
 
 def test_a_webhook_is_told_of_no_two_items_that_they_are_the_same(receiver: Receiver) -> None:

@@ -7,17 +7,19 @@ import json
 import os
 import re
 from collections import Counter
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from tests.simulator import Simulator
 from tests.support.program import told
 from tests.support.wire import record
+from tests.unit.time_machine.test_archives import row_of
 from watcher.cli import main
 from watcher.records.record import Record
 from watcher.report import page as report_page
@@ -139,45 +141,26 @@ def test_bars_are_few_and_hold_every_change(seconds: list[int]) -> None:
     assert histogram.untimed == 1
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    """A folder as `archive` leaves it, with a file that Spark hides."""
-    pa = pytest.importorskip("pyarrow")
-    import pyarrow.parquet
-
-    ttl = {"type": "Service", "principal_id": "dynamodb.amazonaws.com"}
+def test_an_archive_is_read_without_what_spark_hides(tmp_path: Path) -> None:
     folder = tmp_path / "lake" / "date=2026-09-21"
-    folder.mkdir(parents=True)
-    for name, kinds in (("part-0 ä", "IIMR"), ("part-1", "IM"), ("_left", "I" * 50)):
-        rows = [
-            {
-                "event_name": {"I": "INSERT", "M": "MODIFY", "R": "REMOVE"}[kind],
-                "approximate_creation_time": datetime.fromtimestamp(NOON, UTC),
-                "keys": '{"pk":"<i>a</i>"}',
-                "new_image": '{"pk":"a","n":2}',
-                "old_image": '{"pk":"a","n":1}',
-                "user_identity": ttl if kind == "R" else {"type": None, "principal_id": None},
-                "shard_id": f"shard-{name}",
-                "sequence_number": str(turn),
-            }
-            for turn, kind in enumerate(kinds)
+    for each in (folder, tmp_path / "none", tmp_path / "none.checkpoint"):
+        each.mkdir(parents=True)
+    images: dict[str, Any] = {"old": {"n": {"N": "1"}}, "new": {"n": {"N": "2"}}}
+    ttl = {"type": "Service", "principal_id": "dynamodb.amazonaws.com"}
+    kinds = {"I": ("INSERT", None), "M": ("MODIFY", None), "R": ("REMOVE", ttl)}
+    for name, letters in (("part-0 ä", "IIMR"), ("part-1", "IM"), ("_left", "I" * 50)):
+        made = [
+            row_of(change(turn, kinds[letter][0], "<i>a</i>", **images))
+            | {"user_identity": kinds[letter][1], "shard_id": name}
+            for turn, letter in enumerate(letters)
         ]
-        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), folder / f"{name}.parquet")
-    return tmp_path / "lake"
-
-
-def test_an_archive_is_read_without_what_spark_hides(lake: Path) -> None:
-    text = report(lake, said=f"Wrote {lake.parent}/r.html: 6 changes")
+        parquet.write_table(pa.Table.from_pylist(made), folder / f"{name}.parquet")
+    text = report(tmp_path / "lake", said=f"Wrote {tmp_path}/r.html: 6 changes")
     assert "pk=&lt;i&gt;a&lt;/i&gt;" in text
     assert "<dt>removed by TTL</dt><dd>1<" in text
     assert "The share of 2 modifications that changed the attribute." in text
     assert text.count('<code>n</code></th><td class="count">2<') == 1
-
-
-def test_an_archive_of_nothing_yet_is_an_empty_page(tmp_path: Path) -> None:
-    for name in ("lake", "lake.checkpoint"):
-        (tmp_path / name).mkdir()
-    assert "There are no changes." in report(tmp_path / "lake")
+    assert "There are no changes." in report(tmp_path / "none")
 
 
 @pytest.fixture

@@ -45,13 +45,13 @@ def row_of(record: Record, form: Callable[[Any], Any] = dict) -> dict[str, Any]:
     images = {"keys": "Keys", "new_image": "NewImage", "old_image": "OldImage"}
     texts = {column: change.get(name) for column, name in images.items()}
     return {
-        "event_id": wire["eventID"],
+        "event_id": wire.get("eventID"),
         "event_name": wire["eventName"],
         "approximate_creation_time": record.created_at,
         **{column: value and json.dumps(form(value)) for column, value in texts.items()},
         "sequence_number": change["SequenceNumber"],
-        "size_bytes": change["SizeBytes"],
-        "stream_view_type": change["StreamViewType"],
+        "size_bytes": change.get("SizeBytes"),
+        "stream_view_type": change.get("StreamViewType"),
         "user_identity": {"type": None, "principal_id": None},
         "shard_id": record.shard_id,
     }

@@ -10,11 +10,9 @@ import pytest
 from tests.ledger.ledger import DisturbedTables, Ledger, by_key
 from watcher.aws.tables import Description
 from watcher.errors import DataLossError, StreamError, UsageError
-from watcher.records.filters import record_filter
 from watcher.records.record import Record
 from watcher.time_machine.as_of import items_as_of
 from watcher.time_machine.item_keys import ItemKey
-from watcher.time_machine.sources import Matching
 
 
 def moment(second: int) -> datetime:
@@ -40,21 +38,6 @@ def test_any_second_is_as_the_ledger_has_it_while_others_write(seed: int) -> Non
             assert by_key(one) == {
                 name: item for name, item in ledger.at(second).items() if name == key
             }
-
-
-def test_a_filter_sees_the_items_as_they_were(ledger: Ledger) -> None:
-    ledger.change("item-1", {"pk": {"S": "item-1"}, "state": {"S": "open"}})
-    ledger.change("item-2", {"pk": {"S": "item-2"}, "state": {"S": "shut"}})
-    second = ledger.second
-    ledger.clock.sleep(10)
-    ledger.change("item-1", {"pk": {"S": "item-1"}, "state": {"S": "shut"}})
-    ledger.settle()
-    test = record_filter('{"dynamodb": {"NewImage": {"state": {"S": ["open"]}}}}')
-    assert test is not None
-    matches = Matching(test, "item")
-    found = items_as_of(ledger.sources(), moment(second), None, matches)
-    assert list(by_key(found)) == ["item-1"]
-    assert found.key_names == ("pk",)
 
 
 def test_what_can_t_be_told_is_refused(ledger: Ledger) -> None:

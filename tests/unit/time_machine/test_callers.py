@@ -208,21 +208,3 @@ def test_with_a_whole_trail_certain_is_true_and_the_caller_is_always_named(
             assert who in names(answer)
             if answer.certainty in (Certainty.CERTAIN, Certainty.MAY_BE):
                 assert names(answer) == [who]
-
-
-@given(st.lists(_call, min_size=1, max_size=12), st.data())
-def test_with_a_call_missing_a_change_is_not_pinned_on_too_few_calls(
-    world: list[tuple[float, str, bool, bool, bool, float]], data: st.DataObject
-) -> None:
-    """Every call is told and changes something; one of them is missing in the trail."""
-    made = [(int(100 + when), who) for when, who, *_ in world]
-    calls = [
-        TimedCall(int(100 + when + apart), Caller(who), False) for when, who, *_, apart in world
-    ]
-    missing = data.draw(st.integers(0, len(world) - 1))
-    answers = dict(
-        join([s for s, _ in made], calls[:missing] + calls[missing + 1 :], removes=False)
-    )
-    second, who = made[missing]
-    answer = answers[second]
-    assert answer.certainty is not Certainty.CERTAIN or names(answer) == [who]

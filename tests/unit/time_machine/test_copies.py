@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import json
 import logging
-import random
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from tests.support.memory import traced_memory
 from watcher.aws.model import WireItem
 from watcher.errors import UsageError
 from watcher.time_machine.copied_items import Form
@@ -27,11 +24,6 @@ def read(path: Path, text: str = "") -> list[WireItem]:
 
 def s(**values: str) -> WireItem:
     return {name: {"S": value} for name, value in values.items()}
-
-
-def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
-    assert read(tmp_path / "a.jsonl", '\ufeff{"pk": "a"}\n') == [s(pk="a")]
-    assert read(tmp_path / "b.jsonl", '\ufeff{"pk": {"S": "a"}}\n') == [s(pk="a")]
 
 
 def test_a_columns_null_is_nothing_and_the_columns_are_known(tmp_path: Path) -> None:
@@ -75,24 +67,6 @@ def test_an_item_without_attributes_does_not_tell_what_kind_of_json_it_is(tmp_pa
     copy = FileCopy(path)
     assert copy.form is Form.JSON
     assert list(copy.items()) == [{}, {**s(pk="a"), "v": {"M": {"S": {"N": "1"}}}}]
-
-
-def test_numbers_that_are_none_are_read(tmp_path: Path) -> None:
-    row = {"pk": "a", "v": float("nan"), "w": float("-inf")}
-    expected = [{**s(pk="a"), "v": {"N": "nan"}, "w": {"N": "-inf"}}]
-    assert read(tmp_path / "a.jsonl", json.dumps(row)) == expected
-    path = tmp_path / "a.parquet"
-    pyarrow.parquet.write_table(pa.table({name: [value] for name, value in row.items()}), path)
-    assert read(path) == expected
-
-
-def test_memory_holds_a_few_large_rows_of_parquet(tmp_path: Path) -> None:
-    rows = [random.Random(at).randbytes(15_000).hex() for at in range(1_000)]
-    pyarrow.parquet.write_table(pa.table({"pk": rows}), tmp_path / "a.parquet")
-    del rows
-    with traced_memory() as most:
-        assert sum(1 for _ in FileCopy(tmp_path).items()) == 1_000
-        assert most() < 15_000_000
 
 
 def test_a_file_is_read_without_a_word_and_a_folder_named_like_a_table_with_one(

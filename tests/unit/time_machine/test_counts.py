@@ -44,14 +44,6 @@ def test_by_a_time_the_order_is_that_of_time_and_the_largest_are_of_each() -> No
     assert [row[0] for row in rows("hour", *changes)] == ["2026-11-22T10:00:00+00:00"]
 
 
-def test_a_change_of_two_attributes_counts_for_both_and_its_key_for_none() -> None:
-    old = {"pk": {"S": "a"}, "x": {"N": "1"}, "y": {"S": "same"}, "z": {"S": "gone"}}
-    new = {"pk": {"S": "a"}, "x": {"N": "2"}, "y": {"S": "same"}}
-    record = change("MODIFY", "a", OldImage=old, NewImage=new)
-    assert rows("attribute", record) == [("x", "1"), ("z", "1")]
-    assert rows("attribute", change("MODIFY", "a")) == [("(not known)", "1")]
-
-
 def test_what_programs_get_has_no_escapes(simulator: Simulator) -> None:
     """Text on a terminal has; a tab in a name is a tab for a program."""
     one = {"N": "1"}
@@ -88,3 +80,4 @@ def test_on_the_command_line(simulator: Simulator) -> None:
     )
     assert found == [{"key": "pk=a", "changes": 2}, {"key": "pk=b", "changes": 1}]
     assert told(0, "count", "orders", "--until", "30m", "-o", "csv").out == ["kind,changes"]
+    assert "--key id: no such key attribute" in told(2, "count", "orders", "--key", "id=a").said

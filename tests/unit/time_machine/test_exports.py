@@ -1,19 +1,16 @@
 """A table's export, and incremental ones after it, as what an archive's changes begin with."""
 
-import gzip
 import json
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from time import time as now
 
-import boto3
 import pytest
 
 from tests.ledger.ledger import Ledger, by_key
 from tests.support import exports
 from tests.support.exports import Item
-from tests.support.moto_server import moto_server
 from tests.support.program import told
 from tests.unit.time_machine.test_archives import archive
 from watcher.aws.config import AwsConfig
@@ -99,28 +96,6 @@ def test_the_command_takes_an_archive_and_an_export(tmp_path: Path, ledger: Ledg
     assert "in the future" in told(2, *words[:2], "--at", "2999-01-01T00:00Z", *words[4:]).said
 
 
-def test_an_export_is_read_in_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with moto_server() as url:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            monkeypatch.setenv(name, "test")
-        bucket = boto3.client("s3", region_name="us-east-1")
-        bucket.create_bucket(Bucket="exports")
-        items = [{"pk": {"S": str(number)}} for number in range(5)]
-        exports.full(tmp_path, items, 1e9)
-        for path in tmp_path.rglob("*.*"):
-            key = f"a-prefix/{path.relative_to(tmp_path)}"
-            bucket.put_object(Bucket="exports", Key=key, Body=path.read_bytes())
-        url = "s3://exports/a-prefix/AWSDynamoDB/full"
-        found = Export(url, HERE)
-        assert sorted(bytes(line.Item) for line in found.lines()) == [
-            b'{"pk": {"S": "%d"}}' % number for number in range(5)
-        ]
-        for wrong in (url + "x", "s3://nowhere/x", "s3:"):
-            (line,) = told(2, "as-of", str(tmp_path), "1h", "--baseline", wrong).err
-            assert wrong in line
-
-
 @pytest.mark.parametrize(
     ("summary", "message"),
     [
@@ -131,11 +106,9 @@ def test_an_export_is_read_in_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_what_is_no_export(summary: Item, message: str, tmp_path: Path) -> None:
-    place = exports.full(tmp_path, [], 1e9, **summary) if "exportTime" not in summary else None
-    if place is None:
-        place = exports.full(tmp_path, [], 1e9)
-        path = place / "manifest-summary.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), **summary}))
+    place = exports.full(tmp_path, [], 1e9)
+    path = place / "manifest-summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | summary))
     with pytest.raises(UsageError, match=message):
         Export(str(place), HERE)
 
@@ -228,13 +201,3 @@ def test_images_that_are_needed_and_are_not_there(which: str, late: int, tmp_pat
     place = exports.full(tmp_path, [], 1e9 - 8 * min(late, 0))
     with pytest.raises(StreamError, match=f"a MODIFY has no {which} image"):
         items_as_of(sources, moment(1e9 + 5 * late), baseline=Export(str(place), HERE))
-
-
-def test_an_empty_image_in_an_export_is_none(tmp_path: Path) -> None:
-    item: Item = {"pk": {"S": "a"}}
-    place = exports.incremental(tmp_path, {"a": item}, {}, 1.0, 2.0)
-    (path,) = [each.location for each in Export(str(place), HERE).files if each.items]
-    line: Item = {"Keys": item, "OldImage": item, "NewImage": {}}
-    Path(path).write_bytes(gzip.compress(json.dumps(line).encode()))
-    (found,) = Export(str(place), HERE).lines()
-    assert (bytes(found.OldImage), bytes(found.NewImage)) == (json.dumps(item).encode(), b"")

@@ -42,14 +42,6 @@ def test_counts_by_key_are_right_however_few_memory_holds() -> None:
     assert [row.values[0] for row in found.rows(2)] == ["pk=item-0", "pk=item-1"]
 
 
-def test_memory_does_not_grow_with_the_keys_that_are_counted() -> None:
-    found = Counts(["key"], most_in_memory=1_000)
-    with traced_memory() as most:
-        found.add(a_record(2 * number) for number in range(60_000))
-        assert len(found.rows(20)) == 20
-        assert most() < 13_000_000
-
-
 def test_memory_does_not_grow_with_the_records_that_a_file_holds(tmp_path: Path) -> None:
     path = tmp_path / "changes.jsonl"
     with path.open("wb") as file:

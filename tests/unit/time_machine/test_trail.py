@@ -10,8 +10,6 @@ from pathlib import Path
 
 import boto3
 import pytest
-from botocore.exceptions import ReadTimeoutError
-from botocore.response import StreamingBody
 
 from tests.support import trails
 from tests.support.hand_clock import HandClock
@@ -60,16 +58,6 @@ def test_only_the_files_of_the_time_are_read(tmp_path: Path, organization: str) 
     for depth in range(len(parts) + 1):
         assert names(read(tmp_path.joinpath(*parts[:depth]))[1]) == wanted
     assert answer(tmp_path).certainty is Certainty.CERTAIN
-
-
-def test_midnight_and_new_year(tmp_path: Path) -> None:
-    second = int(datetime(2026, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
-    for late in (0, 1, 10 * MINUTE):
-        deliver(tmp_path, second + late, trails.put(second))
-    _, trail = read(tmp_path, second)
-    assert len(trail.files) == 3
-    deliver(tmp_path, second + 1, trails.put(second))
-    assert len(read(tmp_path, second + 2)[1].files) == 4
 
 
 def test_logs_that_may_still_come_are_waited_for(tmp_path: Path) -> None:
@@ -159,24 +147,3 @@ def test_a_bucket_is_read_as_a_folder_is(bucket: str, tmp_path: Path) -> None:
             read(place)
     client.put_object(Bucket="trail", Key="mine/events.json.gz", Body=b"")
     assert answer(f"{bucket}/mine").reason == "events.json.gz can't be read"
-
-
-def test_a_download_that_breaks_off_is_tried_again_and_then_told(
-    bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    path = deliver(tmp_path, SECOND + MINUTE, trails.put(SECOND))
-    client = boto3.client("s3", region_name="us-east-1")
-    client.put_object(Bucket="trail", Key="one/log.json.gz", Body=path.read_bytes())
-    whole, trouble = StreamingBody.read, ReadTimeoutError(endpoint_url="s3", error="timed out")
-    for failures, reason in ((2, ""), (3, "log.json.gz can't be read")):
-        waiting = [trouble] * failures
-
-        def read_once(
-            body: StreamingBody, amt: int | None = None, waiting: list[ReadTimeoutError] = waiting
-        ) -> bytes:
-            if waiting:
-                raise waiting.pop()
-            return whole(body, amt)
-
-        monkeypatch.setattr(StreamingBody, "read", read_once)
-        assert answer(f"{bucket}/one").reason == reason

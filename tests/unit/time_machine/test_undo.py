@@ -272,23 +272,6 @@ def test_changes_of_others_between_chosen_ones_are_a_conflict_though_they_cancel
     assert step.conflict == BETWEEN
 
 
-def test_after_a_kill_what_somebody_has_set_again_stays(ledger: Ledger, tmp_path: Path) -> None:
-    """The write was made, and a person set the item again to what the plan knows."""
-    bad = states(ledger, {"a": "1"}, {"a": "2"})
-
-    def kill(key: str) -> None:
-        raise KilledError
-
-    made = plan(ledger, bad, bad, tmp_path, DisturbedTables(ledger, after_write=kill))
-    with pytest.raises(KilledError):
-        outcomes(made)
-    assert ledger.items()["a"]["v"] == 1
-    states(ledger, {"a": "2"})
-    for _ in range(2):
-        assert outcomes(reopened(made, ledger)) == {"a": Outcome.CONFLICT}
-        assert ledger.items()["a"]["v"] == 2
-
-
 def test_a_plan_whose_changes_since_are_not_known_writes_nothing(
     ledger: Ledger, tmp_path: Path
 ) -> None:

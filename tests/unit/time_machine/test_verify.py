@@ -13,9 +13,7 @@ import pytest
 
 from tests.ledger.ledger import DisturbedTables, Item, Ledger
 from tests.ledger.verified import HandCopy, plain, value_of, verify_while_written
-from tests.support.memory import traced_memory
 from watcher.errors import StreamError, UsageError
-from watcher.time_machine import sorted_lines, verify
 from watcher.time_machine.copied_items import Form, reads_as
 from watcher.time_machine.copies import CopyPosition, FileCopy, TableCopy
 from watcher.time_machine.verify import Verifier
@@ -44,50 +42,9 @@ def test_another_value_is_one_in_every_form(wanted: Item, there: Item) -> None:
     assert not any(reads_as(wanted, there, form) for form in Form)
 
 
-def test_a_type_that_columns_lose_is_kept_in_json() -> None:
-    for wanted, text in (({"N": "1"}, "1.0"), ({"BOOL": True}, "true"), ({"SS": ["a"]}, '["a"]')):
-        assert reads_as(wanted, {"S": text}, Form.COLUMNS)
-        assert not reads_as(wanted, {"S": text}, Form.JSON)
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_no_difference_is_made_up_and_none_is_hidden_while_others_write(seed: int) -> None:
     verify_while_written(seed)
-
-
-MB = 1024 * 1024
-
-
-def test_memory_holds_a_part_of_large_items_that_all_differ_and_of_one_that_changes_all_the_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ledger: Ledger
-) -> None:
-    monkeypatch.setattr(sorted_lines, "MEMORY_BYTES", MB // 4)
-    monkeypatch.setattr(verify, "MOST_DIFFERENCE_BYTES", MB)
-    for number in range(90):
-        ledger.change(f"big-{number}", n(1, pk={"S": f"big-{number}"}, w=an_image(80)))
-    for number in range(90):
-        ledger.change("hot", n(number, pk={"S": "hot"}, w=an_image(80)))
-    ledger.clock.sleep(600)
-    for number in range(90):
-        ledger.change("hot", n(2_000 + number, pk={"S": "hot"}, w=an_image(80)))
-    path = tmp_path / "copy.jsonl"
-    with path.open("wb") as file:
-        for key, item in ledger.now.items():
-            there = {**item, "v": {"N": "7" if key == "hot" else "-1"}}
-            file.write(msgspec.json.encode(there) + b"\n")
-    copy = FileCopy(path)
-    with traced_memory() as peak:
-        tables = DisturbedTables(ledger)  # small pages: the simulator has no other limit
-        found = Verifier(ledger.sources(tables), copy).run()
-        most = peak()
-    assert found.differing == 91
-    assert 4 < len(found.found) < 15  # 1 MB of both sides
-    # A page of the stream and one of the scan, here and in the simulator's threads.
-    assert most < 25 * MB, f"{most / MB:.1f} MB"
-
-
-def an_image(kilobytes: int) -> Item:
-    return {"S": "x" * kilobytes * 1024}
 
 
 def test_the_read_limit_counts_the_services_units_and_no_json(ledger: Ledger) -> None:
