@@ -153,14 +153,6 @@ def test_or_has_the_items_handed_over_anew(caplog: pytest.LogCaptureFixture) -> 
     assert fresh.items == []
 
 
-def test_filters_hold_for_items_too() -> None:
-    table, told = Table(), Told()
-    made = play(table, told, key=["pk=k3"], only="snapshot").run(2.0)
-    assert told.items == ["k3"]
-    assert made.totals.filtered == 4
-    assert made.store.token.snapshot == TokenSnapshot(items=5, done=True)
-
-
 @pytest.mark.parametrize(("threads", "segments"), [(0, 1), (3, 1), (0, 4)])
 def test_no_change_is_handed_over_between_a_page_and_its_items(threads: int, segments: int) -> None:
     told, table = Told(), Table(40, segments)

@@ -24,7 +24,7 @@ from watcher.runtime.protocol import (
     ShardClosed,
 )
 from watcher.runtime.workers import Workers
-from watcher.streams.messages import Message, ReaderEnded
+from watcher.streams.messages import Message, ReaderCrashed, ReaderEnded
 
 
 class Played:
@@ -33,7 +33,9 @@ class Played:
     def __init__(self) -> None:
         self.clock = HandClock()
         self.queue = MessageQueue()
-        self.workers = Workers(self.queue, self._start, self.clock, counters=SharedCounters(8))
+        self.workers = Workers(
+            self.queue, self._start, self.clock, processes=3, counters=SharedCounters(8)
+        )
         self.processes: list[PlayedProcess] = []
         self.writers: dict[str, MessageWriter] = {}
         self.refuse = False
@@ -85,15 +87,26 @@ def played() -> Iterator[Played]:
     made.close()
 
 
-def test_a_shard_has_a_process_until_its_end(played: Played) -> None:
-    played.start("a")
-    assert shard_key("a") in played.workers and len(played.workers) == 1
+def test_a_process_that_has_done_its_work_ends_and_gets_no_more(played: Played) -> None:
+    played.start(*"abc")
     played.writers["a"].send(shard_key("a"), ReaderEnded(True))
     assert played.receive() == (shard_key("a"), ReaderEnded(True))
+    assert played.processes[0].ended == "dismissed"
+    played.start("d", "e")
+    assert played.read_by() == [["a"], ["b", "e"], ["c"], ["d"]]
     assert played.receive() == (shard_key("a"), None)
     played.workers.on_ended(shard_key("a"), restart=False)
-    assert played.processes[0].ended == "dismissed"
-    assert shard_key("a") not in played.workers and not played.workers
+    assert shard_key("a") not in played.workers
+
+
+def test_a_reader_that_failed_is_due_again_its_neighbours_read_on(played: Played) -> None:
+    played.start(*"abcd")
+    played.writers["a"].send(shard_key("a"), ReaderCrashed("no", fatal=False))
+    assert played.receive() == (shard_key("a"), ReaderCrashed("no", fatal=False))
+    assert played.receive() == (shard_key("a"), None)
+    played.workers.on_ended(shard_key("a"), restart=True)
+    played.clock.sleep(1)
+    assert played.workers.to_restart() == [shard_key("a")] and not played.processes[0].ended
 
 
 def test_a_process_that_died_is_due_again_the_later_the_more_often_it_did(played: Played) -> None:
