@@ -67,17 +67,17 @@ def a_listing_that_lags(stream: PlayedStream, clock: Timeline) -> None:
 
 def an_expired_token(stream: PlayedStream, clock: Timeline) -> None:
     """Listings fail in mid-stream (at the beginning they are an error), reads also in a batch."""
-    clock.at(2, lambda: stream.listing_errors.extend([CredentialsError(EXPIRED)] * 2))
+    clock.at(2, lambda: stream.errors.extend([CredentialsError(EXPIRED)] * 2))
     clock.at(2, lambda: stream.read_errors.extend([CredentialsError(EXPIRED)] * 3))
     clock.at(3, lambda: stream.write("a", range(10, 20)))
-    clock.at(20, stream.listing_errors.clear)
+    clock.at(20, stream.errors.clear)
 
 
 def troubles(stream: PlayedStream, clock: Timeline) -> None:
     throttled = TransientError("slow down", throttled=True)
     clock.at(1, lambda: stream.read_errors.extend([throttled, TransientError("500")] * 3))
-    clock.at(1, lambda: stream.listing_errors.extend([TransientError("reset")] * 3))
-    clock.at(25, stream.listing_errors.clear)  # the client tries a first listing again
+    clock.at(1, lambda: stream.errors.extend([TransientError("reset")] * 3))
+    clock.at(25, stream.errors.clear)  # the client tries a first listing again
     a_split(stream, clock)
 
 
@@ -89,8 +89,8 @@ def odd_answers(stream: PlayedStream, clock: Timeline) -> None:
 
     for moment, times in (2, 2), (4, 5), (11, 9), (29.9, 2):
         clock.at(moment, lambda times=times: say(times))  # type: ignore[misc]
-    clock.at(2, lambda: stream.listing_errors.extend([UnexpectedAnswerError("<html>")] * 5))
-    clock.at(25, stream.listing_errors.clear)
+    clock.at(2, lambda: stream.errors.extend([UnexpectedAnswerError("<html>")] * 5))
+    clock.at(25, stream.errors.clear)
     a_split(stream, clock)
 
 

@@ -1,4 +1,4 @@
-"""The Spark that tests run: as it is installed, but its processes start in half of the CPU time.
+"""The Spark that tests run: as it is installed, but its processes start in less CPU time.
 
 Spark's Python processes take pyspark out of a zip of sources, and each of hundreds would compile it
 anew: here the installed folders stand for the zips. Its JVMs look for each class in 280 jars, one
@@ -15,8 +15,6 @@ import tempfile
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-
-from tests.spark import prefork
 
 # Of Kubernetes and Hadoop's cluster, Hive and its database, MLlib and its sums, other systems.
 _NOT_NEEDED = re.compile(
@@ -42,7 +40,7 @@ def make() -> None:
     spark = _folder("pyspark")
     if "SPARK_HOME" in os.environ or spark is None:
         return
-    made_of = f"{spark} {_NOT_NEEDED.pattern} {prefork.python()}"
+    made_of = f"{spark} {_NOT_NEEDED.pattern}"
     home = Path(sys.prefix, f"spark-home-{version('pyspark')}")
     if not (home / "made-of").exists() or (home / "made-of").read_text() != made_of:
         shutil.rmtree(home, ignore_errors=True)
@@ -55,8 +53,7 @@ def make() -> None:
     os.environ["SPARK_HOME"] = str(home)
     os.environ["SPARK_CONF_DIR"] = str(home / "conf")
     os.environ["SPARK_SUBMIT_OPTS"] = submit_options()
-    os.environ.setdefault(prefork.RUN, str(os.getpid()))
-    os.environ["PYSPARK_PYTHON"] = str(home / "python3")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
 
 
 def submit_options() -> str:
@@ -69,8 +66,6 @@ def link(home: Path, *, all_jars: bool = False) -> Path:
     spark = _folder("pyspark")
     assert spark is not None
     (home / "conf").mkdir(parents=True)
-    (home / "python3").write_text(prefork.python())
-    (home / "python3").chmod(0o755)
     library, jars = home / "python" / "lib", home / "jars"
     jars.mkdir()
     for path in spark.iterdir():

@@ -62,7 +62,6 @@ class PlayedStream(PlayedService):
         self.tip: int | None = None
         """The first record near the end, by its time; None where no time is known here."""
         self.knows_times = False  # each record's own time is known
-        self.listing_errors = self.errors
         self.read_errors: list[Exception] = []
         self.empty_pages = 0  # so many come of a closed shard before each page with records
         self.failing: set[str] = set()  # shards whose reads are answered with an error

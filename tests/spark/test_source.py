@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -19,12 +19,8 @@ from pyspark.sql.types import StructType
 
 from tests.simulator import Simulator, judge
 from tests.spark.conftest import PATIENCE, options
-from tests.spark.played import InTurn, PlayedStream
+from tests.spark.played import PlayedQuery, PlayedStream
 from tests.support.hand_clock import HandClock
-from tests.support.play import ARN
-from watcher.spark.columns import ddl
-from watcher.spark.options import parse
-from watcher.spark.planner import Planner
 from watcher.spark.stream_reader import StreamReader
 
 pytestmark = pytest.mark.spark
@@ -163,14 +159,9 @@ def test_once_the_stop_file_is_there_no_batch_begins(tmp_path: Path) -> None:
     clock, file = HandClock(), tmp_path / "stop"
     played = PlayedStream(clock)
     played.write("a", range(20))
-    given = {"stream": ARN, "startingPosition": "trim_horizon", "stopFile": str(file)}
-    schema = cast(StructType, StructType.fromDDL(ddl(parse(given, streaming=True))))
-
-    def planner(options: Any) -> Planner:
-        driver = InTurn(played, clock)
-        return Planner(options, ARN, played, driver, clock=clock)
-
-    reader = StreamReader(parse(given, streaming=True), schema, 2, planner=planner)
+    query = PlayedQuery(played, clock, stopFile=str(file), columns="keys")
+    schema = StructType().add("keys", "string")
+    reader = StreamReader(query.options, schema, 2, planner=lambda options: query.planner)
     start = reader.latestOffset({}, ReadAllAvailable())
     end = reader.latestOffset(start, ReadAllAvailable())
     file.touch()
