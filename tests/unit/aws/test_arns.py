@@ -45,11 +45,6 @@ def test_other_things_are_none(text: str) -> None:
     assert arns.parse_name(text) is None
 
 
-def test_what_is_read_at_one_endpoint_is_of_one_region_and_account() -> None:
-    assert arns.place_of(f"{TABLE}/stream/1") == arns.place_of(TABLE) == TABLE.split(":table")[0]
-    assert arns.place_of(STREAM_ID) == STREAM_ID
-
-
 def test_tables_of_one_name_are_told_apart_by_region_or_account() -> None:
     here, there = "arn:aws:dynamodb:us-east-1:1:table/", "arn:aws:dynamodb:eu-west-1:1:table/"
     other = "arn:aws:dynamodb:us-east-1:2:table/"

@@ -220,7 +220,6 @@ def test_a_table_s_columns_stand_below_their_names(monkeypatch: pytest.MonkeyPat
         ("{new.total:.2f} {old.lines.0.sku} {key.id}", "7.00 a-1 111"),
         ("{new.nothing}{new.total.deeper}{old.lines.9}{old.lines.x}", ""),
         ("{table} {shard} {sequence}", "products shard-1 100000000000000000001"),
-        ("{old.lines}", "[{sku: 'a-1'}]"),
         ("{old.name} {{as it is}}", "\\x1b[2J {as it is}"),
     ],
 )
