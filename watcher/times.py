@@ -15,7 +15,7 @@ _ISO = re.compile(
     r"(?:[T ][0-9]{2}:?[0-9]{2}(?::?[0-9]{2}(?:[.,][0-9]{1,9})?)?"
     r"(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
 )
-_EPOCH = re.compile(r"[0-9]{10}(?:[0-9]{3}){0,2}")
+_EPOCH = re.compile(r"[0-9]{10}(?:[0-9]{3}){0,3}")
 
 
 def parse_duration(text: str) -> timedelta | None:
@@ -54,12 +54,13 @@ def duration_text(seconds: float) -> str:
 
 
 def parse_written_time(text: str) -> datetime | None:
-    """Returns a time of ISO 8601 or epoch seconds, ms or µs; None for other texts.
+    """Returns a time of ISO 8601 or epoch seconds, ms, µs or ns; None for other texts.
 
     A time without a zone is local. Raises UsageError for one that comes twice there.
     """
     if _EPOCH.fullmatch(text):
-        return datetime.fromtimestamp(int(text) / 1000 ** ((len(text) - 10) // 3), UTC)
+        micros = int(text[:16].ljust(16, "0"))  # the size tells the unit; a float loses digits
+        return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=micros)
     if _ISO.fullmatch(text) is None:
         return None
     try:

@@ -54,5 +54,5 @@ def test_a_written_time_is_read_to_the_microsecond(time: datetime) -> None:
     assert parse_written_time(time.isoformat()) == time
     assert parse_written_time(f"{time:%Y-%m-%dT%H:%M:%S.%f}789Z") == time
     micros = (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    assert parse_written_time(str(micros)) == time
+    assert parse_written_time(str(micros)) == parse_written_time(f"{micros}789") == time
     assert parse_written_time(str(micros // 10**6)) == time.replace(microsecond=0)

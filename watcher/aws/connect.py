@@ -97,7 +97,8 @@ def parse_stream_name(text: str) -> Name:
     name = parse_name(text)
     if name is None or is_glob(text):
         kind = "a stream ARN, nor a table ARN, nor a table name"
-        raise StreamError(f"{text!r} is neither {kind}; see: python -m watcher streams")
+        quoted = "; it has quotes: leave them out" if text[:1] in ("'", '"') else ""
+        raise StreamError(f"{text!r} is neither {kind}{quoted}; see: python -m watcher streams")
     return name
 
 

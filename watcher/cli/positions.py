@@ -83,16 +83,16 @@ def _positions(
     for name in ("start", "apply"):
         if name in origins.typed:
             raise UsageError("it goes with rewind", name)
-    return _show(read_positions(store, connection), output)
+    if not (tokens := read_positions(store, connection)):
+        raise UsageError(f"nothing is stored in {store}")
+    return _show(tokens, output)
 
 
 # What is stored
 
 
 def _show(tokens: Sequence[Token], output: str) -> int:
-    if not tokens:
-        logger.info("Nothing is stored there yet")
-    elif output == "json":
+    if output == "json":
         write_document(all_to_dict(tokens))
     for token in tokens if output == "text" else ():
         saved = f"  saved {time_text(token.saved_at.astimezone())}" if token.saved_at else ""

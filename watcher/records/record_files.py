@@ -52,6 +52,7 @@ _TIME: Final = re.compile(
 _OPENING: Final = b"{\n", b"[\n", b"{\r\n", b"[\r\n"
 _MILLISECONDS_FROM: Final = 1e11  # seconds until the year 5138, or milliseconds from 1973 on
 _MICROSECONDS_FROM: Final = 1e14
+_NANOSECONDS_FROM: Final = 1e17
 
 
 @contextmanager
@@ -192,7 +193,8 @@ def _with_seconds(raw: bytes) -> bytes:
     try:
         if text is None:
             seconds = msgspec.json.decode(number, type=float)
-            seconds /= 1_000_000 if seconds >= _MICROSECONDS_FROM else 1000
+            sizes = (1.0, _MICROSECONDS_FROM, _NANOSECONDS_FROM)
+            seconds /= 1000 ** sum(seconds >= size for size in sizes)
         elif (time := parse_written_time(text.decode())) is not None:
             seconds = time.timestamp()
         else:

@@ -60,7 +60,7 @@ def parse_start(text: Moment, now: datetime) -> Latest | TrimHorizon | AtTime:
     """Parses `--from`: `latest`, `trim-horizon`, an age like `90s 15m 2h30m 1d`, or a time.
 
     Kafka's `earliest` means the trim horizon, `now` means latest. A time is ISO 8601 (no zone:
-    local), or epoch seconds, milliseconds or microseconds. Raises UsageError for anything else.
+    local), or epoch seconds, ms, µs or ns. Raises UsageError for anything else.
     """
     if isinstance(text, str):
         word = text.strip().lower().replace("_", "-")

@@ -109,7 +109,7 @@ def test_show_prints_each_position(simulator: Simulator) -> None:
     assert shard == f"  {simulator.shards[0].id}  after {numbers[-1]}"
     _, out, _ = run("show", "state.json", "-o", "json")
     assert all_from_json("\n".join(out)) == read_positions("state.json", AwsConfig())
-    assert run("show", "none.json") == (0, [], "Nothing is stored there yet")
+    assert run("show", "none.json") == (2, [], "error: nothing is stored in none.json")
     assert not list(Path().glob("none*")), "to look leaves no file"
 
 

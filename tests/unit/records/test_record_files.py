@@ -48,6 +48,7 @@ def at(time: object, number: int = 0) -> dict[str, object]:
         (1.7e9, SECONDS),
         (SECONDS * 1000 + 125, SECONDS + 0.125),
         (SECONDS * 1_000_000 + 125_000, SECONDS + 0.125),
+        (SECONDS * 10**9 + 125_000_000, SECONDS + 0.125),
         ("2023-11-14T22:13:20.125Z", SECONDS + 0.125),  # the SDK for JavaScript
         ("2023-11-14T23:13:20+01:00", SECONDS),  # the CLI, version 2
         ("2023-11-14 22:13:20+00:00", SECONDS),  # Python's str()

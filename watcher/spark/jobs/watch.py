@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
+from watcher.aws.retry import first_listing
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
 from watcher.errors import HandlerError, WatcherError
@@ -69,7 +70,9 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
         on_error = "retry" if checkpoint else "log"
     # Checks here what only an executor would find out.
     policy = FailurePolicy.parse(on_error, AwsConfig(connection.region, connection.profile))
-    connect(stream, connection)
+    service, arn = connect(stream, connection)
+    if test is not None:
+        test.refuse_view(first_listing(service, arn).view_type)
     stop = Shutdown(stop_timeout)
     task = HandlersTask(load, policy, sys.stdout.isatty(), test, redaction)
     batches, stop_file = BatchDelivery(task, stop), new_stop_file()
