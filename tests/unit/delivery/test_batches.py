@@ -100,7 +100,8 @@ def test_under_stop_the_records_stay_unsettled_and_the_error_says_which() -> Non
     def fails(numbers: list[int]) -> int:
         raise ValueError("poison")
 
-    dispatcher = Dispatcher([Batches("f", Function(fails))], FailurePolicy("stop"))
+    function = Function(fails)
+    dispatcher = Dispatcher([Batches("f", function)], FailurePolicy("stop"))
     for number in (1, 2):
         dispatcher.deliver(record(number))
     with pytest.raises(HandlerError, match="f failed on 2 records from 1 to 2 of s: ValueError"):
@@ -108,6 +109,7 @@ def test_under_stop_the_records_stay_unsettled_and_the_error_says_which() -> Non
     assert dispatcher.first_pending(shard_key("s")) == "1"
     dispatcher.close()
     assert dispatcher.first_pending(shard_key("s")) == "1"
+    assert function.calls == [[1, 2]], "nor is it called again, and a later record before them"
 
 
 def test_the_oldest_unsettled_record_of_several_observers_counts() -> None:

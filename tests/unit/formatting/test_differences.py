@@ -29,10 +29,8 @@ def test_a_long_text_is_cut_and_its_length_said(terminal: None) -> None:
 def test_files_and_pipes_have_whole_values(terminal: None) -> None:
     style.set_up(color="never")  # standard output of a test is no terminal
     assert shown_value("x" * 5000) == repr("x" * 5000)
-    assert shown_pair("x" * 999 + "a", "x" * 999 + "b") == (
-        repr("x" * 999 + "a"),
-        repr("x" * 999 + "b"),
-    )
+    old, new = "x" * 999 + "a", "x" * 999 + "b"
+    assert shown_pair(old, new) == (repr(old), repr(new))
 
 
 def test_of_two_long_strings_the_span_that_differs_is_shown(terminal: None) -> None:

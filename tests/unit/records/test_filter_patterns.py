@@ -99,7 +99,6 @@ def new(name: str, *accepted: Any, **fields: Any) -> dict[str, Any]:
         (new("status.S", {"suffix": "Ship"}), False),
         (new("status.S", {"equals-ignore-case": "shipped"}), True),
         (new("status.S", {"anything-but": ["open", "Shipped"]}), False),
-        (new("tags.SS", "red", "blue"), True),
         (new("sizes.NS", 2.5), True),
         (new("none.L", S=[{"exists": False}]), True),
         (new("ship.M.city.S", "Delft"), True),
@@ -124,9 +123,7 @@ def test_a_pattern(pattern: dict[str, Any], expected: bool) -> None:
         ("@no/such/file", "can't read filter no/such/file: No such file"),
         ({"eventname": ["INSERT"]}, 'unknown field "eventname"; did you mean eventName?'),
         ({"eventName": "INSERT"}, 'eventName: put the accepted values into a list: ["INSERT"]'),
-        ({"eventName": []}, "eventName: empty"),
         ({"eventName": [["INSERT"]]}, "eventName[0]: give a string, a number"),
-        ({"dynamodb": {"NewImage": "x"}}, "dynamodb.NewImage: not a JSON object"),
         (
             new("status.S", {"prefx": "o"}),
             'dynamodb.NewImage.status.S[0]: unknown operator "prefx"; did you mean prefix?',

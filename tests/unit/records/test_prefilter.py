@@ -121,7 +121,6 @@ ITEMS = [
         ({"in": {"M": {"city": {"S": ["Delft"]}}}}, [1]),
         ({"n": {"N": [{"exists": False}]}}, [0, 1, 2, 3]),
         ({"n": {"N": [True, 10]}}, [0, 1, 2, 3]),
-        ({"$or": [{"pk": {"S": ["user-2"]}}]}, [1]),
     ],
 )
 def test_one_condition_leaves_few(text: Any, expected: list[int]) -> None:

@@ -24,7 +24,7 @@ from watcher.aws.retry import first_listing
 from watcher.errors import CredentialsError, NoAnswerYetError, StreamError, StreamGoneError
 from watcher.streams.coordinator import Call, Coordinator, ReadAgain, ShardEnd
 from watcher.streams.losses import Losses
-from watcher.streams.messages import Loss, ReaderEnded
+from watcher.streams.messages import Loss, Notice, ReaderEnded
 
 
 @pytest.fixture
@@ -250,6 +250,15 @@ def test_an_enabled_stream_without_an_open_shard_is_noted(service: PlayedService
     service.status = "DISABLED"
     pass_time(made, service, 6)
     assert made.none_open_since == math.inf
+
+
+def test_a_remark_on_a_shard_is_made_once(
+    service: PlayedService, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = coordinator(service)
+    for _ in range(3):
+        made.on_message(made.lineage.shards["a"], Notice("odd"))
+    assert caplog.messages == ["Shard a: odd"]
 
 
 def test_a_shard_listed_as_open_and_not_to_be_read_is_read_again(

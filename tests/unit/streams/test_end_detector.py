@@ -45,6 +45,19 @@ def test_an_idle_shard_ends_as_soon_as_a_write_would_have_reached_it(
     assert 2 <= clock.monotonic() - began < 3
 
 
+def test_no_number_of_empty_pages_is_an_end_but_a_time_of_them(
+    clock: HandClock, stream: PlayedStream
+) -> None:
+    made = end(clock)
+    clock.sleep(60)
+    made.probe_latest(int(number(9)), stream)
+    reads(made, 1000)
+    clock.sleep(0.9)
+    assert made.is_open and not made.is_left_open
+    clock.sleep(0.1)
+    assert made.is_left_open
+
+
 def test_a_new_iterator_has_all_the_empty_pages_before_it_again(
     clock: HandClock, stream: PlayedStream
 ) -> None:

@@ -58,7 +58,6 @@ def test_of_a_parent_that_only_its_child_named_nothing_is_lost(clock: HandClock)
     ("start", "enabled", "said"),
     [
         (AtTime(NOON - timedelta(hours=30)), None, "retention is 24 hours"),
-        (AtTime(NOON - timedelta(hours=30)), timedelta(hours=40), "retention is 24 hours"),
         (AtTime(NOON - timedelta(hours=2)), timedelta(hours=1), "its stream was enabled then"),
         (AtTime(NOON - timedelta(hours=24, seconds=5)), timedelta(hours=40), ""),
         (AtTime(NOON - timedelta(hours=2)), None, ""),
