@@ -78,7 +78,6 @@ def _one(seed: int, engine: str | None, given: Given, *, trace: bool) -> int:
 
 
 def _until_caught(seeds: Iterable[int], engine: str | None, given: Given) -> int:
-    """For mutants: end with the first seed that sees something."""
     for seed in seeds:
         outcome = play(seed, engine, given)
         if outcome.complaints:

@@ -119,7 +119,6 @@ class Alarms(Ledger):
         return not below.isdisjoint(self.said)
 
     def _was_never_ours(self, shard: Shard, lost: int) -> bool:
-        """Left retention just as the watch began, at the horizon: that is no loss."""
         ended = self.runs[0].ended or self._now()
         return (
             self._scenario.start != "latest"

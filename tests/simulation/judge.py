@@ -154,7 +154,6 @@ class Judge(Alarms):
         run.kept = set(run.seen)
 
     def _pass(self, shard: Shard, run: Run) -> None:
-        """Nothing of what is above a shard may come any more."""
         parent = shard.parent
         while parent and parent not in run.passed:
             run.passed.add(parent)

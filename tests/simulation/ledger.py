@@ -102,7 +102,6 @@ class Ledger:
             self._first.setdefault(shard_id, len(shard.numbers))
 
     def shards(self) -> list[Shard]:
-        """All that are the watch's to read, or were."""
         streams = self._table.streams[self._first_stream :]
         return [shard for stream in streams for shard in stream.shards.values()]
 
@@ -161,7 +160,6 @@ class Ledger:
         return index
 
     def _age(self) -> None:
-        """What is out of retention is gone, whether the service was asked since or not."""
         horizon = self._world.now() - RETENTION
         for stream in self._table.streams:
             stream.expire(horizon)

@@ -75,7 +75,6 @@ class SimulatedWorker:
     # Its own life
 
     def wait(self, seconds: float) -> None:
-        """The service takes its time; the answer comes so much later."""
         self.delay += seconds
 
     def _later(self, seconds: float, action: Callable[[], None]) -> None:

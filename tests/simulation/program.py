@@ -158,7 +158,6 @@ class Program(ABC):
             self._check_end(how, was_calm)
 
     def _check_end(self, how: str, was_calm: bool) -> None:
-        """Whether a run that has ended by itself was right to do so."""
         number = self._judge.runs[-1].number
         up_to_now = not self._scenario.follow and not self._scenario.max_records
         if how == "done" and up_to_now:

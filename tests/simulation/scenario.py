@@ -14,8 +14,6 @@ POLICIES = ("log", "stop", "retry:2", "retry:7", "dead-letter:/dev/null")
 
 @dataclass
 class Scenario:
-    """Drawn once, from the seed alone; a fault's time is in seconds from the beginning."""
-
     seed: int
     engine: str
     shards: int = 1
@@ -177,7 +175,6 @@ def _draw_end_that_is_none(scenario: Scenario) -> None:
 
 
 def _draw_slow(scenario: Scenario) -> None:
-    """Listings that take long, and a handler that takes longer than any of them."""
     rng = random.Random(f"slow {scenario.seed}")
     if scenario.engine == "processes":
         scenario.slow_listings = rng.choice((0.0, 0.0, 2.0, 12.0))
@@ -188,7 +185,6 @@ def _draw_slow(scenario: Scenario) -> None:
 
 
 def _draw_begin_anew(scenario: Scenario) -> None:
-    """An emulator that restarts, under the watch or while it is away."""
     rng = random.Random(f"anew {scenario.seed}")
     if scenario.engine == "processes" and rng.random() < 0.08:
         moment, away = rng.uniform(0.2, scenario.trouble), rng.random()
@@ -202,7 +198,6 @@ def _draw_begin_anew(scenario: Scenario) -> None:
 
 
 def other(scenario: Scenario, number: int) -> Scenario:
-    """What another stream of the same watch goes through."""
     rng = random.Random(f"other {scenario.seed} {number}")
     events = [
         (rng.uniform(0.2, scenario.trouble), rng.choice(_OF_OTHERS))

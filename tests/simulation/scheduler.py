@@ -102,7 +102,6 @@ class Scheduler:
         return self.now - self._stood_still
 
     def unblock(self) -> None:
-        """There may be room in a pipe again."""
         waiting, self.blocked = self.blocked, []
         for action in waiting:
             self.after(0.0, action)

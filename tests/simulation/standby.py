@@ -171,7 +171,6 @@ class Shared:
         return answer
 
     def _wait(self, seconds: float) -> None:
-        """A thread beside the main one has its answer at once."""
         self._life.check()
         if threading.current_thread() is self._program.seat.thread:
             self._life.sleep(seconds)

@@ -43,7 +43,6 @@ class MemoryStore(Store):
         return [] if self._disk.data is None else all_from_json(self._disk.data)
 
     def save(self, tokens: Sequence[Token]) -> None:
-        """Store tokens; takes a moment, and may be the last thing that the program does."""
         self._life.check()
         self._life.sleep(0.002)
         disk = self._disk

@@ -11,8 +11,6 @@ from tests.simulation.scheduler import Life, Scheduler
 
 
 class Seat:
-    """A program's main thread; to what it waits with, it is the scheduler."""
-
     def __init__(self, turns: Turns, name: str, main: Callable[[Seat], None]) -> None:
         self.name = name
         self.paused_until = 0.0
@@ -66,7 +64,6 @@ class Seat:
         return max(at, self.paused_until)
 
     def resume(self) -> None:
-        """Let it go on until it waits again."""
         self._woken = self.hears and self.pipes_changed
         self._go.release()
         self._turns.back.acquire()
@@ -88,7 +85,6 @@ class Turns:
         return self._seats[-1]
 
     def run(self, is_over: Callable[[], bool]) -> None:
-        """Let time pass until it is over, or somebody has failed."""
         scheduler = self.scheduler
         while not (is_over() or self.errors):
             self._tell()

@@ -99,7 +99,6 @@ class Universe:
 
     @property
     def silent_until(self) -> float:
-        """By then a call that was asked in trouble has got its answer, or has given it up."""
         return max(self._silent_until, *(each.silent_until for each in self.others), 0.0)
 
     def client(self, wait: Callable[[float], None], read_seconds: float = 3.0) -> SimulatedClient:
@@ -223,7 +222,6 @@ class Universe:
         return line
 
     def _disable(self) -> None:
-        """The stream is disabled; a table's watch sees a new one soon."""
         self.table.stream.disable()
         if self.scenario.of_table:
             self.trouble_lasts(20.0)

@@ -247,7 +247,6 @@ class Watch(Program):
         told.item(str(record.key["pk"]), int(record.new["v"]))
 
     def _fail_perhaps(self, records: Sequence[Record]) -> None:
-        """Now and then, several times for the same record."""
         which = records[0].stream, records[0].sequence_number
         if self._universe.is_calm:
             return
@@ -294,7 +293,6 @@ class Watch(Program):
         return True
 
     def _fail_for_long(self, record: Record) -> None:
-        """Whatever comes of its shard, in this run or the next ones."""
         shard_key, now = record.shard_key, self._scheduler.now
         if self._to_fail and record.event_name != "SNAPSHOT":
             self._failing[shard_key] = now, now + self._to_fail

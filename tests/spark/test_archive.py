@@ -275,18 +275,3 @@ def test_a_folder_has_one_job_at_a_time(
         archived(spark, sim, tmp_path / "lake")
     with pytest.raises(UsageError, match=f"can't make the folder {file}"):
         archived(spark, sim, file)
-
-
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ("s3a://lake/orders", "has no s3a://; give --packages org.apache.hadoop:hadoop-aws:3."),
-        ("s3://lake/orders", "Hadoop calls it s3a://"),
-        ("gs://lake/orders", "Spark knows no gs://; --packages can bring it"),
-    ],
-)
-def test_a_file_system_that_is_not_there_is_named_with_what_brings_it(
-    spark: Any, path: str, text: str
-) -> None:
-    with pytest.raises(UsageError, match=re.escape(text)):
-        ArchiveFolder(spark, path)
