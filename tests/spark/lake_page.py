@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.eventually import eventually
 from tests.support.lakes import ROOT, session_of
 
 PAGE = (ROOT / "docs" / "lake.md").read_text()
@@ -24,6 +25,7 @@ def main(words: list[str]) -> None:
         query = names["start"](spark)
         query.processAllAvailable()
         query.stop()
+        eventually(Path(folder, "changed").exists)  # between the two
     for row in spark.read.format("delta").load(to).orderBy("pk").collect():
         print(row["pk"], row["total"])
     spark.stop()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import random
+import sys
 import threading
 import time
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from tests.simulator import Simulator
 from tests.spark.conftest import PATIENCE, missing
 from tests.support import exports
 from tests.support.dynamodb_local import DynamoDBLocal, MissingPart
+from tests.support.eventually import eventually
 from tests.support.lakes import Lake
 from watcher.aws.config import AwsConfig
 from watcher.cli import main
@@ -164,8 +167,8 @@ def test_killed_at_any_moment_it_holds_each_version_once(
                     job.kill()
         lake.run(sim.environment, *options)
     assert current(lake) == shop.now
+    rows = lake.rows()
     if history:
-        rows = lake.rows()
         versions: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in sorted(rows, key=lambda row: row["_sequence_number"]):
             versions[row["pk"]].append(row)
@@ -179,6 +182,8 @@ def test_killed_at_any_moment_it_holds_each_version_once(
             ends = [str(row.get("_valid_to")) for row in versions[key]]
             begins = [str(row.get("_valid_from")) for row in versions[key]]
             assert all(end <= begin for end, begin in zip(ends, begins[1:], strict=False)), key
+    changes = sum(map(len, shop.past.values()))
+    print(f"{kind}, {history=}, 3 kills: {changes} changes, {len(rows)} rows, all as written")
 
 
 @pytest.mark.proof
@@ -238,14 +243,26 @@ def test_one_column_has_the_whole_item(
 
 
 @pytest.mark.proof
-def test_the_page_s_own_session_merges(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [[], ["connect"]], ids=["classic", "connect"])
+def test_the_page_s_own_session_merges(more: list[str], tmp_path: Path) -> None:
     lake = a_lake("delta", tmp_path)
-    with Simulator(table="orders", shards=2) as sim:
+
+    def change() -> None:
+        eventually(lambda: lake.batches("commits"), seconds=PATIENCE)
+        for number in (1, 4):
+            sim.put(item(f"k{number}", f"{number}.25", city={"S": "Bern"}))
+        sim.remove("k0")
+        (tmp_path / "changed").touch()
+
+    with Simulator(table="orders", shards=2) as sim, ThreadPoolExecutor(1) as pool:
         for number in range(3):
             sim.put(item(f"k{number}", f"{number}.5"))
-        words = ("tests.spark.lake_page", *lake.words, "orders", str(tmp_path))
-        out = lake.output(*words, **sim.environment)
-    assert out.splitlines() == [f"k{number} {number}.{'5':0<18}" for number in range(3)]
+        changing = pool.submit(change)
+        words = ("tests.spark.lake_page", *lake.words, *more, "orders", str(tmp_path))
+        out = lake.output(*words, **sim.environment, PYSPARK_PYTHON=sys.executable)
+        changing.result()
+    totals = {"k1": "1.25", "k2": "2.5", "k4": "4.25"}
+    assert out.splitlines() == [f"{key} {total:0<20}" for key, total in totals.items()]
 
 
 def put(server: DynamoDBLocal, sort: str, total: int, *, name: bytes = b"\x00\xff") -> None:

@@ -179,12 +179,19 @@ def _s3_settings(endpoint: str) -> list[str]:
 
 
 def session_of(words: list[str]) -> SparkSession:
-    """A session for a lake, by the words of a command."""
+    """A session for a lake, by the words of a command; with `connect`, one of Spark Connect."""
     from watcher.spark import lake_table, session
 
     conf = [each.removeprefix("--conf=") for each in words if each.startswith("--conf=")]
     kind = words[words.index("--format") + 1]
     settings = [f"{name}={text}" for name, text in lake_table.SETTINGS[kind]]
+    if "connect" in words:
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.remote("local[2]")
+        for each in (*settings, *conf, "spark.connect.grpc.binding.address=127.0.0.1"):
+            builder = builder.config(*each.split("=", 1))
+        return builder.getOrCreate()
     return session.start(master="local[2]", conf=[*settings, *conf])
 
 

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar
@@ -152,7 +153,9 @@ class LakeTable:
         By then the table has columns for all their attributes; `own` are those beside them.
         """
         schema = _schema(columns, own, [pa.field(NEW, pa.string())])
-        rows = frame.mapInArrow(partial(_made, make, columns, schema.names), schema).persist()
+        # As they are now: Spark Connect pickles them as a frame is used, when they have grown.
+        made_of = deepcopy(columns)
+        rows = frame.mapInArrow(partial(_made, make, made_of, schema.names), schema).persist()
         try:
             total, news = rows.agg(count(lit(1)), collect_set(NEW)).collect()[0]
             for text in sorted(news):
