@@ -262,7 +262,8 @@ def test_the_page_s_own_session_merges(more: list[str], tmp_path: Path) -> None:
         out = lake.output(*words, **sim.environment, PYSPARK_PYTHON=sys.executable)
         changing.result()
     totals = {"k1": "1.25", "k2": "2.5", "k4": "4.25"}
-    assert out.splitlines() == [f"{key} {total:0<20}" for key, total in totals.items()]
+    found = [line for line in out.splitlines() if line.startswith("k")]  # Spark writes there, too
+    assert found == [f"{key} {total:0<20}" for key, total in totals.items()]
 
 
 def put(server: DynamoDBLocal, sort: str, total: int, *, name: bytes = b"\x00\xff") -> None:
