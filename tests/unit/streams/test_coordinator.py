@@ -21,7 +21,7 @@ from watcher.aws.model import (
     TrimHorizon,
 )
 from watcher.aws.retry import first_listing
-from watcher.errors import CredentialsError, NoAnswerYetError, StreamError, StreamGoneError
+from watcher.errors import CredentialsError, NoAnswerYetError, StreamGoneError
 from watcher.streams.coordinator import Call, Coordinator, ReadAgain, ShardEnd
 from watcher.streams.losses import Losses
 from watcher.streams.messages import Loss, Notice, ReaderEnded
@@ -86,13 +86,6 @@ def test_due_in_tells_when_the_next_call_is_due(service: PlayedService) -> None:
     end(made, "a")
     assert made.due_in({Call.LISTING}) == 0.0
     assert made.due_in({Call.LISTING, Call.CHILDREN}) == math.inf, "only an answer brings one"
-
-
-def test_what_only_the_user_can_mend_is_raised(service: PlayedService) -> None:
-    made = coordinator(service)
-    service.errors = [StreamError("no permission")]
-    with pytest.raises(StreamError, match="no permission"):
-        pass_time(made, service, 15)
 
 
 @pytest.mark.parametrize(
