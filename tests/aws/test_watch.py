@@ -37,11 +37,9 @@ def refused(aws: FakeAWS) -> list[str]:
     return [seen.refused for seen in aws.requests if seen.refused]
 
 
-@pytest.fixture(params=[[], ["--metrics-port", "0"]], ids=["forked", "by a fork server"])
-def started(request: pytest.FixtureRequest) -> list[str]:
-    """Processes are forked, or, where threads run, started by a fork server."""
-    chosen: list[str] = request.param
-    return chosen
+STARTED = pytest.mark.parametrize(
+    "started", [[], ["--metrics-port", "0"]], ids=["forked", "served"]
+)
 
 
 def test_with_mfa_one_is_asked_once_on_the_terminal_and_not_by_the_next_program(
@@ -74,6 +72,7 @@ def test_a_wrong_code_ends_it_at_once(aws: FakeAWS, tmp_path: Path) -> None:
     assert shown.partition(MFA_SERIAL)[2].startswith(f":error: {said}"), "and nothing else"
 
 
+@STARTED
 def test_a_role_is_assumed_once_a_renewal_for_all_shards(
     aws: FakeAWS, tmp_path: Path, started: list[str]
 ) -> None:
@@ -91,6 +90,7 @@ def test_a_role_is_assumed_once_a_renewal_for_all_shards(
         assert keys.secret not in said and (keys.token or keys.secret) not in said
 
 
+@STARTED
 def test_whoever_logs_in_again_is_noticed_and_nothing_is_lost(
     aws: FakeAWS, tmp_path: Path, started: list[str]
 ) -> None:

@@ -20,15 +20,12 @@ from tests.support.engines import (
     UP_TO_NOW,
     Outcome,
     Timeline,
-    retained,
     spark_batch,
 )
 from watcher.errors import (
     CredentialsError,
     DataLossError,
-    DeniedError,
     ExpiredIteratorError,
-    StreamError,
     TransientError,
     UnexpectedAnswerError,
 )
@@ -213,25 +210,6 @@ def test_every_engine_makes_the_same_of_a_history(history: History, engine: Engi
             before = stream.records_of.get(parent, [])
             positions = [outcome.numbers.index(each) for each in before if each in expected]
             assert not own or max(positions, default=-1) < outcome.numbers.index(own[0])
-
-
-@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
-@pytest.mark.parametrize("after", [0, 2])
-def test_every_engine_ends_where_reads_are_denied(engine: Engine, after: float) -> None:
-    """At once at its beginning, else after a minute of it."""
-    clock = Timeline()
-    stream = PlayedStream(clock)
-    stream.write("a", range(10))
-    denied = [DeniedError("no permission")] * 1000
-    after = 0 if engine in (spark_batch, retained) else after  # each of their reads is a beginning
-    if after:
-        clock.at(after, lambda: stream.read_errors.extend(denied))
-    else:
-        stream.read_errors += denied
-    with pytest.raises(StreamError, match="no permission"):
-        engine(stream, clock, 0.0 if engine in (spark_batch, retained) else 200.0)
-    at_once = 8 if engine is spark_batch else 2  # its plan waits for listings that lag
-    assert 60 < clock.passed < 80 if after else clock.passed < at_once
 
 
 # What ends up to now

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -85,13 +83,3 @@ def test_jupyter_takes_a_cell_that_follows_and_one_that_watches(place: Path) -> 
     )
     assert followed.splitlines()[-1] == "MODIFY {'pk': 'a'}"
     assert len(watched.splitlines()) == 7
-
-
-def test_the_command_keeps_the_changes_in_sqlite(place: Path) -> None:
-    (command,) = re.findall(r"^\$ python (.* --sqlite .*)", PAGE, re.MULTILINE)
-    run(*command.split())
-    with closing(sqlite3.connect("orders.db")) as database:
-        assert database.execute("SELECT count(*) FROM changes").fetchall() == [(7,)]
-        found = database.execute("SELECT table_name, key, item FROM items ORDER BY key").fetchall()
-    assert [each[:2] for each in found] == [("orders", '{"pk":"a"}'), ("orders", '{"pk":"b"}')]
-    assert '"v":7' in found[0][2]
