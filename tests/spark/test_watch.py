@@ -146,6 +146,12 @@ def test_with_a_checkpoint_a_handler_that_fails_is_tried_again_until_it_succeeds
     assert (lost.status, kept.status) == (1, 0) and "NOT HANDLED" not in kept.err
 
 
+def test_conditions_that_nothing_matches_are_said(command: Run, sim: Simulator) -> None:
+    sim.bulk(5)
+    sim.advance(2)
+    assert "0 of 5 changes matched" in watch(command, sim, "-ps", "--where", "totl > 100").err
+
+
 @pytest.mark.proof
 def test_filters_and_colours_are_those_of_the_watch(
     command: Run, sim: Simulator, monkeypatch: pytest.MonkeyPatch

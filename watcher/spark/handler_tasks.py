@@ -22,11 +22,15 @@ from watcher.records.redaction import Redaction
 
 COLUMNS: Final = "event_source_arn,shard_id,record"
 """What `deliver` reads."""
-OUTCOME: Final = "printed binary, error string, unhandled long"
+OUTCOME: Final = "printed binary, error string, unhandled long, read long, matched long"
 """The rows that tasks return: what handlers have printed, the error that has stopped them, and the
-number of records that a handler failed on and that are kept nowhere."""
+numbers of records that are kept nowhere though a handler failed, were read, and were wanted."""
 _SCHEMA: Final = pa.schema(
-    [("printed", pa.binary()), ("error", pa.string()), ("unhandled", pa.int64())]
+    [
+        ("printed", pa.binary()),
+        ("error", pa.string()),
+        *((name, pa.int64()) for name in ("unhandled", "read", "matched")),
+    ]
 )
 
 # A task that closes handlers keeps its process for so long: the next task gets another one.
@@ -70,8 +74,8 @@ def deliver(task: HandlersTask, batches: Iterator[pa.RecordBatch]) -> Iterator[p
     try:
         for batch in batches:
             with contextlib.redirect_stdout(stdout):
-                _deliver(task, dispatcher, batch)
-            yield _outcome(stdout.take())
+                matched = _deliver(task, dispatcher, batch)
+            yield _outcome(stdout.take(), read=batch.num_rows, matched=matched)
         with contextlib.redirect_stdout(stdout):
             dispatcher.drain()
             dispatcher.flush()
@@ -82,7 +86,9 @@ def deliver(task: HandlersTask, batches: Iterator[pa.RecordBatch]) -> Iterator[p
     yield _outcome(stdout.take(), error, dispatcher.unhandled - before)
 
 
-def _deliver(task: HandlersTask, dispatcher: Dispatcher, batch: pa.RecordBatch) -> None:
+def _deliver(task: HandlersTask, dispatcher: Dispatcher, batch: pa.RecordBatch) -> int:
+    """Returns the number of records that passed the test."""
+    matched = 0
     columns = (batch[name].to_pylist() for name in COLUMNS.split(","))
     for arn, shard_id, text in zip(*columns, strict=True):
         record = Record.from_json(text.encode(), shard_id, arn)
@@ -90,8 +96,10 @@ def _deliver(task: HandlersTask, dispatcher: Dispatcher, batch: pa.RecordBatch) 
             is_wanted = task.test is None or task.test(record)
         except UsageError as error:
             raise HandlerError(str(error)) from None
+        matched += is_wanted
         if is_wanted:
             dispatcher.deliver(record if task.redaction is None else task.redaction(record))
+    return matched
 
 
 def close(task: HandlersTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -111,8 +119,11 @@ def close(task: HandlersTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
     yield _outcome(stdout.take(), error)
 
 
-def _outcome(printed: bytes, error: str | None = None, unhandled: int = 0) -> pa.RecordBatch:
+def _outcome(
+    printed: bytes, error: str | None = None, unhandled: int = 0, read: int = 0, matched: int = 0
+) -> pa.RecordBatch:
     row = {"printed": printed, "error": error, "unhandled": unhandled}
+    row |= {"read": read, "matched": matched}
     return pa.RecordBatch.from_pylist([row], _SCHEMA)
 
 

@@ -22,6 +22,7 @@ from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
 from watcher.errors import HandlerError, WatcherError
 from watcher.files import temporary_folder
+from watcher.formatting.text import none_matched
 from watcher.records.filters import RecordFilter
 from watcher.records.redaction import Redaction
 from watcher.shutdown import STOP_SECONDS, Shutdown
@@ -102,6 +103,8 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
                 close_handlers(spark, batches)
             raise
         totals.unhandled = batches.unhandled
+        if batches.read and not batches.matched:
+            logger.warning(none_matched(batches.read, "change", frozenset(), frozenset()))
         if totals.batches or totals.is_cut:  # before the first one nothing has loaded them
             close_handlers(spark, batches)
         return totals
@@ -115,6 +118,7 @@ class BatchDelivery:
         self.stop = stop
         self.unhandled = 0
         """The number of records that handlers failed on and that are kept nowhere."""
+        self.read = self.matched = 0
 
     def deliver(self, batch: DataFrame, number: int) -> None:
         """Delivers one micro-batch. Raises HandlerError under `on_error="stop"`.
@@ -136,6 +140,8 @@ class BatchDelivery:
         done = rows.mapInArrow(functools.partial(work, self._task), handler_tasks.OUTCOME)
         outcomes = done.toArrow().to_pylist()
         self.unhandled += sum(each["unhandled"] for each in outcomes)
+        self.read += sum(each["read"] for each in outcomes)
+        self.matched += sum(each["matched"] for each in outcomes)
         for each in outcomes:
             self.print(each["printed"])
         for each in outcomes:
