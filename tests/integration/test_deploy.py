@@ -88,9 +88,6 @@ def test_health_is_asked_for_where_it_is_served() -> None:
     assert DEPLOYMENT["template"]["metadata"]["annotations"]["prometheus.io/port"] == str(PORT)
 
 
-# What their own schemas and linters say
-
-
 def test_kubernetes_takes_the_manifest() -> None:
     for each in KUBERNETES.values():
         kubernetes_validate.validate(each, kubernetes_validate.latest_version(), strict=True)
@@ -123,9 +120,6 @@ def test_every_query_is_promql_about_metrics_that_there_are() -> None:
     tested = (DEPLOY / "alerts.test.yml").read_text()
     assert [name for name in alerted if f"'{name}{{" not in tested] == []
     assert [rule["alert"] for rule in ALERTS if tested.count(rule["alert"]) < 2] == []
-
-
-# What it may call
 
 
 POLICY = json.loads((DEPLOY / "policy.json").read_text())

@@ -212,9 +212,6 @@ def test_every_engine_makes_the_same_of_a_history(history: History, engine: Engi
             assert not own or max(positions, default=-1) < outcome.numbers.index(own[0])
 
 
-# What ends up to now
-
-
 @pytest.mark.parametrize("engine", UP_TO_NOW, ids=lambda engine: engine.__name__)
 def test_up_to_now_has_a_child_that_no_listing_shows_as_the_reading_begins(
     engine: Callable[[PlayedStream, Timeline], Outcome],

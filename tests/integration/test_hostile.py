@@ -92,9 +92,6 @@ def test_absurd_nesting_is_a_passing_trouble(depth: int) -> None:
     decoded(raw)
 
 
-# The endpoint
-
-
 def test_an_endpoint_that_stops_answering_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadline, "READ_SECONDS", 0.3)
     monkeypatch.setattr(deadline, "LOOP_READ_SECONDS", 0.3)

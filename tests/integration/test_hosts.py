@@ -154,9 +154,6 @@ LOOP.run(main())
     assert run("-", program=text.replace("LOOP", loop)) == f"{CHANGES} {EACH}"
 
 
-# Servers
-
-
 @contextmanager
 def started(*words: str) -> Iterator[subprocess.Popen[bytes]]:
     """A program that is ended in order, and leaves no process behind."""
