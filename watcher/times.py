@@ -9,11 +9,12 @@ _UNITS = {"w": 604_800.0, "d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms":
 _SHOWN = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 _DURATION = re.compile("".join(rf"(?:([0-9]+(?:\.[0-9]+)?){unit})?" for unit in _UNITS))
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
-# https://en.wikipedia.org/wiki/ISO_8601: dates as year, month and day alone.
+# https://en.wikipedia.org/wiki/ISO_8601: dates as year, month and day alone; no 24:00 or +02:60,
+# which some Pythons take.
 _ISO = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{8}(?=T))"
-    r"(?:[T ][0-9]{2}:?[0-9]{2}(?::?[0-9]{2}(?:[.,][0-9]{1,9})?)?"
-    r"(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
+    r"(?:[T ](?:[01][0-9]|2[0-3]):?[0-9]{2}(?::?[0-9]{2}(?:[.,][0-9]{1,9})?)?"
+    r"(?:Z|[+-][0-9]{2}(?::?[0-5][0-9])?)?)?"
 )
 _EPOCH = re.compile(r"[0-9]{10}(?:[0-9]{3}){0,3}")
 

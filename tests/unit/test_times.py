@@ -56,3 +56,8 @@ def test_a_written_time_is_read_to_the_microsecond(time: datetime) -> None:
     micros = (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     assert parse_written_time(str(micros)) == parse_written_time(f"{micros}789") == time
     assert parse_written_time(str(micros // 10**6)) == time.replace(microsecond=0)
+
+
+@pytest.mark.parametrize("text", ["T24:00Z", "T08:00+02:60", "T08:00+24:00", "T08:60Z"])
+def test_no_time_is_read_that_does_not_exist(text: str) -> None:
+    assert parse_written_time(f"2026-11-21{text}") is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 
 import msgspec
 
@@ -32,6 +32,8 @@ logger = logging.getLogger("watcher")
 
 PROCESSES = 64
 """The largest number of processes; further shards share them."""
+# The number of full shards from which their workers' other shards wait, too.
+_MOST_FULL = 128
 # The delays before a dead worker's shard is started again.
 _START_BACKOFF = Backoff()
 # The age from which a worker's death starts a new row of deaths.
@@ -100,6 +102,8 @@ class Workers:
         self._workers: dict[str, _Worker] = {}
         self._dead: dict[ShardKey, None] = {}  # in the order of their deaths
         self._ended: deque[ShardKey] = deque()  # readers whose end `receive` has yet to report
+        self._early: dict[str, tuple[ShardKey, Message]] = {}
+        """The message for a full shard that each of these workers has sent, and now waits."""
         self.deaths = 0
         """The number of readings that ended by a worker's death, or a reader's failure."""
         self._have_read = False
@@ -194,15 +198,19 @@ class Workers:
     ) -> tuple[ShardKey, Message | None] | None:
         """Returns a shard and a message of its reader, or None instead: the reader has ended.
 
-        The workers of shards that are `full` have to wait. Returns None where nothing has come,
-        after `timeout` seconds or `queue.wake()`.
+        A shard that is `full` has to wait, and so has its worker, once it has sent more of it: the
+        worker's other shards wait for no slow handler, unless many are full. Returns None where
+        nothing has come, after `timeout` seconds or `queue.wake()`.
         """
         if self._clock.monotonic() >= self._credentials_due:
             self._refresh_credentials()
         if self._ended:
             return self._ended.popleft(), None
-        busy = (worker for shard_key in full if (worker := self._worker_of(shard_key)))
-        match self.queue.receive(timeout, {worker.name for worker in busy}):
+        for name, (shard_key, message) in self._early.items():
+            if shard_key not in full:
+                del self._early[name]
+                return self._received(shard_key, message)
+        match self.queue.receive(timeout, {*self._early, *self._held(full)}):
             case None:
                 return None
             case (_, CredentialsRefused(access_key)):
@@ -212,9 +220,22 @@ class Workers:
                 self._reap(self._workers.pop(name))
                 return (self._ended.popleft(), None) if self._ended else None
             case (ShardKey() as shard_key, message):
-                if isinstance(message, ReaderEnded | ReaderCrashed):
-                    self._release(shard_key)
-                return shard_key, message
+                if shard_key in full and (worker := self._worker_of(shard_key)):
+                    self._early[worker.name] = shard_key, message
+                    return None
+                return self._received(shard_key, message)
+
+    def _held(self, full: Set[ShardKey]) -> Iterator[str]:
+        """Yields the workers of full shards that have no other shard, or all: memory is bounded."""
+        for shard_key in full:
+            worker = self._worker_of(shard_key)
+            if worker and (len(worker.shards) == 1 or len(full) >= _MOST_FULL):
+                yield worker.name
+
+    def _received(self, shard_key: ShardKey, message: Message) -> tuple[ShardKey, Message]:
+        if isinstance(message, ReaderEnded | ReaderCrashed):
+            self._release(shard_key)
+        return shard_key, message
 
     def _refresh_credentials(self, refused: str = "") -> None:
         self._credentials_due = self._clock.monotonic() + _CREDENTIALS_SECONDS

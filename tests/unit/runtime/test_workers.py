@@ -24,7 +24,7 @@ from watcher.runtime.protocol import (
     ShardClosed,
 )
 from watcher.runtime.workers import Workers
-from watcher.streams.messages import Message, ReaderCrashed, ReaderEnded
+from watcher.streams.messages import Message, ReaderCrashed, ReaderEnded, ReadFailed
 
 
 class Played:
@@ -197,3 +197,19 @@ def test_credentials_that_a_worker_was_refused_are_told_to_what_renews_them(play
     played.writers["a"].send(ShardKey("", ""), CredentialsRefused("key 1"))
     assert played.receive() is None
     assert [process.refused for process in played.processes] == [["key 1"]] * 2
+
+
+def test_a_full_shard_holds_its_worker_once_more_of_it_comes_not_the_others_before(
+    played: Played,
+) -> None:
+    """With few processes, one slow handler's page kept all others of its worker from starting."""
+    played.start(*"abcd")  # a and d share a process
+    for name, failures in (("d", 1), ("a", 2), ("d", 3)):
+        played.writers["a"].send(shard_key(name), ReadFailed("no", failures))
+    full, said = {shard_key("a"), shard_key("b")}, list[object]()
+    for now_full in (full, full, full, {shard_key("b")}, {shard_key("b")}):
+        said.append(played.workers.receive(0.1, now_full))
+    assert said == [
+        *((shard_key("d"), ReadFailed("no", 1)), None, None),
+        *((shard_key("a"), ReadFailed("no", 2)), (shard_key("d"), ReadFailed("no", 3))),
+    ]
