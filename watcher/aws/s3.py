@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import IO, cast
 
 from botocore import exceptions as boto
@@ -17,6 +17,10 @@ SCHEME = "s3://"
 _ATTEMPTS = 3
 _CONFLICT = ("ConditionalRequestConflict", "409")
 _GONE = ("NoSuchKey", "NoSuchBucket", "404")
+
+
+class _BrokeOff(OSError):
+    pass
 
 
 class ObjectsClient:
@@ -45,21 +49,27 @@ class ObjectsClient:
         """Closes its connections."""
         self._client.close()
 
-    def open(self, url: str) -> IO[bytes]:
-        """Opens an object's content. Raises FileNotFoundError, UsageError, StreamError."""
+    @contextmanager
+    def open(self, url: str) -> Iterator[IO[bytes]]:
+        """Opens an object's content for a `with` block, which raises OSError if it breaks off.
+
+        Raises FileNotFoundError, UsageError, StreamError.
+        """
         with _errors(url):
-            return cast(IO[bytes], self._client.get_object(**_place(url))["Body"])
+            body = cast(IO[bytes], self._client.get_object(**_place(url))["Body"])
+        with closing(body):  # as a context, it gives what raises urllib3's errors
+            try:
+                yield body
+            except boto.BotoCoreError as error:  # during the read, which botocore does not retry
+                raise _BrokeOff(f"it broke off: {error}") from error
 
     def whole(self, url: str) -> bytes:
-        """Returns an object's whole content. Raises OSError if it breaks off, and as `open`."""
-        for attempts_left in reversed(range(_ATTEMPTS)):
-            try:
-                with closing(self.open(url)) as content:
-                    return content.read()
-            except boto.BotoCoreError as error:  # during the read, which botocore does not retry
-                if not attempts_left:
-                    raise OSError(f"it broke off: {error}") from error
-        raise AssertionError
+        """Returns an object's whole content, tried again if it breaks off. Raises as `open`."""
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(_BrokeOff), self.open(url) as content:
+                return content.read()
+        with self.open(url) as content:
+            return content.read()
 
     def get(self, url: str) -> tuple[bytes, str] | None:
         """Returns an object's content and ETag; None where there is none.

@@ -9,8 +9,9 @@ import gzip
 import posixpath
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import IO, Annotated, Any, Final
 
 import msgspec
@@ -128,16 +129,18 @@ class Export:
             raise UsageError(text, option, self.location)
 
     def _whole(self, name: str) -> bytes:
-        with self._open(f"{self.location}/{name}") as file:
-            return file.read()
-
-    def _open(self, location: str) -> IO[bytes]:
+        location = f"{self.location}/{name}"
         try:
-            return open(location, "rb") if self._objects is None else self._objects.open(location)
+            if self._objects is not None:
+                return self._objects.whole(location)
+            return Path(location).read_bytes()
         except FileNotFoundError:
             raise FileNotFoundError(location) from None
         except OSError as error:
-            raise UsageError(f"can't read {location}: {error.strerror}") from None
+            raise UsageError(f"can't read {location}: {error.strerror or error}") from None
+
+    def _open(self, location: str) -> AbstractContextManager[IO[bytes]]:
+        return open(location, "rb") if self._objects is None else self._objects.open(location)
 
     def lines(self) -> Iterator[ExportLine]:
         """Yields all lines, file by file. Raises UsageError where some are missing."""

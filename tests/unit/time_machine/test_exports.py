@@ -1,11 +1,13 @@
 """A table's export, and incremental ones after it, as what an archive's changes begin with."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from time import time as now
 
+import boto3
 import pytest
 
 from tests.ledger.ledger import Ledger, by_key
@@ -94,6 +96,27 @@ def test_the_command_takes_an_archive_and_an_export(tmp_path: Path, ledger: Ledg
         "or give an export of the table with --baseline" in told(2, "as-of", made.lake, "1h").said
     )
     assert "in the future" in told(2, *words[:2], "--at", "2999-01-01T00:00Z", *words[4:]).said
+
+
+@pytest.mark.usefixtures("bucket")
+def test_an_export_is_read_in_s3(breaks_off: Callable[[int], None], tmp_path: Path) -> None:
+    exports.full(tmp_path, [{"pk": {"S": str(number)}} for number in range(5)], 1e9)
+    client = boto3.client("s3", region_name="us-east-1")
+    client.create_bucket(Bucket="exports")
+    for path in tmp_path.rglob("*.*"):
+        client.put_object(
+            Bucket="exports", Key=f"a/{path.relative_to(tmp_path)}", Body=path.read_bytes()
+        )
+    place = "s3://exports/a/AWSDynamoDB/full"
+    breaks_off(2)
+    export = Export(place, HERE)
+    assert {native_item(line.Item)["pk"] for line in export.lines()} == set("01234")
+    breaks_off(1)
+    with pytest.raises(UsageError, match=r"can't read .*/data/full0.json.gz: it broke off"):
+        list(export.lines())
+    for wrong in (place + "x", "s3://nowhere/x", "s3:"):
+        with pytest.raises(UsageError, match=wrong):
+            Export(wrong, HERE)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import gzip
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,6 @@ import pytest
 
 from tests.support import trails
 from tests.support.hand_clock import HandClock
-from tests.support.moto_server import moto_server
 from tests.support.trails import ACCOUNT, deliver
 from tests.unit.time_machine.test_callers import change
 from watcher.aws.config import AwsConfig
@@ -120,17 +119,9 @@ def test_a_plain_file_and_names_of_ones_own(tmp_path: Path) -> None:
     assert answer(mine).certainty is Certainty.CERTAIN
 
 
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with moto_server() as url:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="trail")
-        yield "s3://trail"
-
-
-def test_a_bucket_is_read_as_a_folder_is(bucket: str, tmp_path: Path) -> None:
+def test_a_bucket_is_read_as_a_folder_is(
+    bucket: str, breaks_off: Callable[[int], None], tmp_path: Path
+) -> None:
     for late in (-DAY, -20 * MINUTE, 2 * MINUTE, 14 * MINUTE, 40 * MINUTE, DAY):
         deliver(tmp_path, SECOND + late, trails.put(SECOND), organization="o-exampleorgid")
     client = boto3.client("s3", region_name="us-east-1")
@@ -142,6 +133,10 @@ def test_a_bucket_is_read_as_a_folder_is(bucket: str, tmp_path: Path) -> None:
     for place in ("", "/logs", "/logs/AWSLogs/", f"/logs/AWSLogs/o-exampleorgid/{ACCOUNT}"):
         assert names(read(bucket + place)[1]) == expected
         assert answer(bucket + place).certainty is Certainty.CERTAIN
+    breaks_off(2)
+    assert answer(bucket).certainty is Certainty.CERTAIN
+    breaks_off(3)
+    assert answer(bucket).reason.endswith(" can't be read")
     for place in ("s3://nowhere", f"{bucket}/log", str(tmp_path / "nowhere")):
         with pytest.raises(UsageError, match="there is no such folder"):
             read(place)
