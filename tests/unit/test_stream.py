@@ -70,6 +70,14 @@ def test_none_comes_only_when_there_is_nothing(sim: Simulator, faults: dict[str,
     assert not any(judge(sim.records, pulled))
 
 
+def test_latest_means_that_moment_also_of_a_shard_that_fails_to_begin(sim: Simulator) -> None:
+    for shard in sim.open_shards:
+        sim.fail_next("GetShardIterator", "ThrottlingException", times=2, shard_id=shard)
+    made = stream(sim, "latest")
+    later = sim.write("a", 3)
+    assert pull(made, 3) == later
+
+
 def test_shards_are_merged_by_creation_time_then_sequence_number(sim: Simulator) -> None:
     for _ in range(5):
         sim.bulk(60, keys=60)

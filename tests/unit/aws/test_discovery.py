@@ -55,10 +55,25 @@ def test_without_permission_our_own_table_is_not_taken_for_another_accounts(
         of(simulator, theirs)
 
 
+@pytest.mark.parametrize("naming", ["aws", "alternator", "alternator-kcl"])
+def test_a_stream_is_found_by_all_its_names_and_is_never_another_accounts(naming: str) -> None:
+    with Simulator(naming=naming) as sim:
+        if naming == "aws":
+            theirs = sim.add_foreign_table("orders", ELSEWHERE)
+            assert of(sim, theirs.partition("/stream/")[0]) == theirs
+        for table_arns in ("refused", "honoured"):
+            sim.set_faults(table_arns=table_arns)
+            for text in (sim.table_name, sim.table_arn, sim.stream_arn):
+                assert of(sim, text) == sim.stream_arn
+
+
 def test_a_table_that_is_not_there_is_told_the_nearest_with_a_stream(simulator: Simulator) -> None:
     for asked in ("oders", "Orders", "orders2"):
         with pytest.raises(StreamError, match=f"'{asked}' in us-east-1: did you mean 'orders'"):
             of(simulator, asked)
+    simulator.delete_stream()
+    with pytest.raises(StreamError, match=r"has no stream; enable one: .*StreamEnabled=true"):
+        of(simulator, "orders")
     with pytest.raises(StreamError, match="no table 'invoices' in us-east-1: check the name"):
         of(simulator, "invoices")
     simulator.set_faults(auth_error="AccessDeniedException", auth_operations=("ListStreams",))

@@ -10,6 +10,7 @@ import pytest
 from tests.support.gate import Gate, ThreadsClock, WatchedPool
 from tests.support.play import Play, page
 from tests.support.wire import FIRST
+from watcher.aws.model import AfterSequence
 from watcher.delivery.batches import Batches
 from watcher.records.record import Record
 from watcher.runtime.protocol import Pause
@@ -65,6 +66,22 @@ def test_a_batch_is_handed_over_in_time_though_its_worker_has_died() -> None:
     play.run(1.0, ("a", page(1, 2)), 0.5, ("a", None), 5.0, lambda: seen.append(len(calls)), 5.0)
     assert seen == [1]
     assert calls == [[str(FIRST + 1), str(FIRST + 2)]]
+
+
+def test_what_is_handled_while_the_end_waits_for_another_handler_is_saved(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else a kill during that wait, which may take long, would repeat it."""
+    play = played(gate, 2, "a", "b", stop_timeout=10)
+    saver, workers, saved = play.manager.saver, play.manager.workers, list[Any]()
+    stop_workers = workers.stop
+    monkeypatch.setattr(saver, "save_last", lambda: saved.append(play.store.position("a")))
+    # The loop has ended; the wait for the handlers begins.
+    monkeypatch.setattr(workers, "stop", lambda: (stop_workers(), gate.let(1)()))
+    play.run(1.0, ("a", page(1, 2)), ("b", page(11)), gate.begins(1, 11), play.manager.stop)
+    assert gate.done == [1] and saved == [AfterSequence(str(FIRST + 1))]
+    still = f"Interrupted: a handler is still processing record {FIRST + 11} of b"
+    assert any(text.startswith(still) for text in caplog.messages)
 
 
 def test_no_more_are_handled_than_were_asked_for() -> None:

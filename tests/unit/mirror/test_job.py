@@ -284,6 +284,18 @@ def test_a_quiet_day_of_runs_up_to_now_is_no_loss(to: Path, ledger: Ledger) -> N
     assert is_equal(to, ledger)
 
 
+def test_a_removal_of_what_is_not_there_moves_the_position(to: Path, ledger: Ledger) -> None:
+    ledger.change("a")
+    ledger.settle()
+    run(job(ledger, to))
+    ledger.change("b", {"pk": {"S": "b"}})
+    ledger.simulator.remove("b")
+    ledger.note("b", None)
+    ledger.settle()
+    assert [run(job(ledger, to)).changes for _ in range(2)] == [2, 0]
+    assert is_equal(to, ledger)
+
+
 def test_columns_grow_and_what_fits_in_none_is_rescued(to: Path, ledger: Ledger) -> None:
     ledger.change("a", {"pk": {"S": "a"}, "total": {"N": "12.50"}})
     ledger.settle()

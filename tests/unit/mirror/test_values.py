@@ -32,6 +32,7 @@ from watcher.mirror.values import converter
         ("timestamp", {"S": "2026-11-28T05:45:00.1234567Z"}, None),
         ("timestamp", {"S": "2026-11-28 05:45:00"}, 0),
         ("timestamp", {"N": "1795844700.123456"}, 123456),
+        ("timestamp", {"N": "1795844700.1234567"}, None),
         ("timestamp", {"N": "1E+100"}, None),
         ("timestamp", {"S": "soon"}, None),
         ("decimal(5,2)", {"N": "1.5"}, Decimal("1.50")),

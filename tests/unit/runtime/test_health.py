@@ -13,6 +13,7 @@ from tests.support.gate import Gate, ThreadsClock, WatchedPool
 from tests.support.hand_clock import HandClock
 from tests.support.play import Memory, Play, PlayedService, page
 from watcher.aws.model import AfterSequence, Shard
+from watcher.delivery.concurrent import HandlerPool
 from watcher.errors import NoAnswerYetError, TransientError, UsageError
 from watcher.observability.heartbeat import ProbeAnswers, assess
 from watcher.observability.watch_stats import WatchStats
@@ -372,3 +373,21 @@ def test_a_delivery_that_waits_for_the_lease_is_not_ready_meanwhile() -> None:
     play = Probed(nothing, "a", store=Waits())
     play.run(play.goes_on("a"), 1.0, play.says(), ("a", page(1)), 1.0, play.says())
     assert lines == [([], ["the lease has run out, and can't be renewed: delivery waits"], "")]
+
+
+def test_with_several_at_once_one_that_is_tried_again_lives() -> None:
+    said: list[ProbeAnswers] = []
+
+    def fails(record: Record) -> None:
+        raise ValueError("no")
+
+    def script() -> Iterator[Any]:
+        yield from (play.goes_on("a"), 1.0, ("a", page(1)))
+        while not said or "being retried" not in "".join(said[-1].ready):  # threads take their time
+            yield 1.0
+            said.append(play.now)
+
+    play = Probed(fails, "a", pool=HandlerPool(1), clock=ThreadsClock(), on_error="retry:9999")
+    play.follow(script())
+    assert not said[-1].live
+    assert said[-1].ready[0].startswith("shard a of orders: a handler is being retried, for ")

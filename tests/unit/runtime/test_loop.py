@@ -54,6 +54,17 @@ def test_a_command_to_a_worker_holds_no_secret(
     assert b"keep-this-to-yourself" not in msgspec.json.encode(command)
 
 
+def test_a_reader_that_ends_before_its_listed_shard_goes_on_after_a_pause_and_is_no_restart(
+    service: PlayedService, seen: Seen
+) -> None:
+    ended = ("a", ReaderEnded(True, Loss("a", "its trim horizon", "gone")))
+    begun: list[str] = []
+    play = played(service, seen)
+    play.run(("a", page(1)), ended, ("a", None), 0.5, lambda: begun.extend(play.names), 1.0)
+    assert begun == ["a"] and play.begun[1] == ("a", AfterSequence(str(FIRST + 1)))
+    assert play.totals.restarts == play.totals.losses == 0
+
+
 def test_a_shards_end_and_its_child_wait_for_no_other_shards_slow_handler(
     service: PlayedService,
 ) -> None:

@@ -26,6 +26,7 @@ from watcher.runtime.protocol import (
     MessageWriter,
     NewCredentials,
     ShardClosed,
+    frame,
 )
 from watcher.streams.messages import IteratorGranted, Message, Page, ReaderEnded
 
@@ -62,6 +63,17 @@ def test_messages_come_out_in_order_and_whole(queue: MessageQueue) -> None:
     assert [name for name, _ in got] == [*[shard_key("a")] * 4, "a"]
     assert [message for _, message in got] == [*sent, None]
     assert queue.receive(0) is None
+
+
+def test_a_writer_stopped_in_mid_message_stalls_nobody(queue: MessageQueue) -> None:
+    stopped, other = queue.writer("stopped"), queue.writer("other")
+    os.write(stopped.fileno(), b"".join(frame(shard_key("a"), page(0, 1_000_000)))[:500])
+    for number in range(100):
+        other.send(shard_key("other"), page(number))
+    assert [name for name, _ in received(queue, 100)] == [shard_key("other")] * 100
+    stopped.close()
+    assert received(queue, 1) == [("stopped", None)]
+    other.close()
 
 
 def test_a_worker_that_is_held_waits_and_the_others_go_on(queue: MessageQueue) -> None:

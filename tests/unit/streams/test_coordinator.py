@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container
 from datetime import timedelta
+from unittest.mock import Mock
 
 import pytest
 
@@ -141,6 +142,18 @@ def test_what_was_closed_at_the_beginning_takes_no_call_each_and_no_wait_of_its_
     assert made.confirm_exhausted(), "that of the 5th second lacks none"
 
 
+def test_a_refused_call_for_children_is_made_up_by_the_listing(
+    service: PlayedService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = coordinator(service)
+    begun(made)
+    service.add("b", "a")
+    monkeypatch.setattr(service, "list_children", Mock(side_effect=CredentialsError("expired")))
+    end(made, "a")
+    pass_time(made, service, 1)
+    assert begun(made) == ["b"]
+
+
 def test_a_late_child_is_looked_for_quickly_and_then_seldom(service: PlayedService) -> None:
     made = coordinator(service)
     begun(made)
@@ -168,6 +181,25 @@ def test_what_was_read_up_to_its_end_is_settled(service: PlayedService) -> None:
     assert not made.confirm_exhausted(), "the shard may have been closed since the last listing"
     pass_time(made, service, 0.1)
     assert made.confirm_exhausted()
+
+
+def test_a_shard_left_as_open_is_read_again_where_it_has_closed_or_may_have(
+    service: PlayedService,
+) -> None:
+    made = coordinator(service)
+    begun(made)
+    shard = made.lineage.shards["a"]
+    pass_time(made, service, 4)
+    assert made.on_message(shard, ReaderEnded(False)) == ReadAgain(1.0)
+    pass_time(made, service, 2)
+    service.add("b", "a")
+    assert made.on_message(shard, ReaderEnded(False)) is ShardEnd.LEFT_OPEN
+    assert not made.confirm_exhausted()
+    pass_time(made, service, 0.1)
+    assert begun(made) == ["a"]
+    end(made, "a")
+    made.refresh(service)
+    assert begun(made) == ["b"]
 
 
 def test_the_end_of_a_shard_left_open_in_use_is_read_by_who_holds_it(

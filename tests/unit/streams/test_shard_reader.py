@@ -171,6 +171,17 @@ def now(sim: Simulator) -> datetime:
     return datetime.fromtimestamp(int(sim.now), UTC)
 
 
+def test_many_records_that_are_later_than_the_end_asked_for_are_its_end(
+    simulator: Simulator, written: list[str]
+) -> None:
+    end = now(simulator)
+    simulator.advance(60)
+    simulator.bulk(3000)
+    made = reader(simulator, end=end)
+    assert numbers(read(made, 2)) == written
+    assert made.finished
+
+
 def test_until_now_ends_at_the_first_record_that_came_after_the_beginning(
     simulator: Simulator, written: list[str]
 ) -> None:

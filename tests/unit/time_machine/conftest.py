@@ -1,7 +1,6 @@
 """What tests of the time machine share."""
 
-from collections.abc import Callable, Iterator
-from itertools import repeat
+from collections.abc import Iterator
 
 import boto3
 import pytest
@@ -22,18 +21,14 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.fixture
-def breaks_off(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """So many of the next reads from S3 break off."""
-    whole, failures = StreamingBody.read, iter(repeat(None, 0))
+def breaks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The next reads from S3 break off: as many as it has elements."""
+    whole, left = StreamingBody.read, list[str]()
 
     def read(body: StreamingBody, amt: int | None = None) -> bytes:
-        for _ in failures:
-            raise ReadTimeoutError(endpoint_url="s3", error="timed out")
+        if left:
+            raise ReadTimeoutError(endpoint_url="s3", error=left.pop())
         return whole(body, amt)
 
-    def begin(times: int) -> None:
-        nonlocal failures
-        failures = iter(repeat(None, times))
-
     monkeypatch.setattr(StreamingBody, "read", read)
-    return begin
+    return left

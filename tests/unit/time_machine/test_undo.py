@@ -246,6 +246,18 @@ def test_a_plan_that_was_reverted_is_new_again(ledger: Ledger, tmp_path: Path) -
     assert ledger.items()["a"]["v"] == 2
 
 
+def test_after_a_kill_what_somebody_has_set_again_stays(ledger: Ledger, tmp_path: Path) -> None:
+    bad = states(ledger, {"a": "1"}, {"a": "2"})
+    made = plan(ledger, bad, bad, tmp_path)
+    made.save()
+    apply_and_kill(made, ledger, (1, True, {}, []), lambda _: None)
+    assert ledger.items()["a"]["v"] == 1
+    states(ledger, {"a": "2"})  # as the plan knows it
+    for _ in range(2):
+        assert outcomes(reopened(made, ledger)) == {"a": Outcome.CONFLICT}
+        assert ledger.items()["a"]["v"] == 2
+
+
 @pytest.mark.parametrize("is_planned_before", [False, True])
 @pytest.mark.parametrize("values", [("2", None), ("1", None), ("3", "2", None)])
 def test_a_change_after_the_window_is_a_conflict_whatever_the_item_looks_like(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 
 from tests.ledger.ledger import DisturbedTables, Item, Ledger
 from tests.ledger.verified import HandCopy, plain, value_of, verify_while_written
+from tests.support.hand_clock import HandClock
 from watcher.errors import StreamError, UsageError
+from watcher.time_machine import verify
 from watcher.time_machine.copied_items import Form, reads_as
 from watcher.time_machine.copies import CopyPosition, FileCopy, TableCopy
 from watcher.time_machine.verify import Verifier
@@ -44,6 +47,48 @@ def test_another_value_is_one_in_every_form(wanted: Item, there: Item) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_no_difference_is_made_up_and_none_is_hidden_while_others_write(seed: int) -> None:
     verify_while_written(seed)
+
+
+@pytest.mark.parametrize("hours", [-3, 3])
+def test_a_wrong_clock_here_neither_hides_a_difference_nor_makes_one_up(
+    hours: int, ledger: Ledger
+) -> None:
+    ledger.clock.sleep(4 * 3600)
+    ledger.write(100)
+    ledger.clock.sleep(600)
+    late = dict(ledger.now)
+    ledger.write(20)
+    wrong = HandClock()
+    wrong.passed = ledger.clock.passed + hours * 3600
+    assert Verifier(ledger.sources(clock=wrong), HandCopy(late)).run().differing == 0
+    key = next(key for key, item in late.items() if item is ledger.now.get(key))
+    del late[key]
+    (found,) = Verifier(ledger.sources(clock=wrong), HandCopy(late)).run().found
+    assert found.key == {"pk": {"S": key}}
+
+
+def test_a_copy_may_lack_what_its_lag_allows(ledger: Ledger) -> None:
+    ledger.write(40)
+    ledger.clock.sleep(600)
+    late = dict(ledger.now)
+    ledger.write(40)
+    ledger.clock.sleep(6 * 3600)
+    lags = (timedelta(hours=hours) for hours in (7, 1))
+    found = [Verifier(ledger.sources(), HandCopy(late), lag=lag).run().differing for lag in lags]
+    assert found[0] == 0 < found[1]
+
+
+def test_of_large_items_that_all_differ_memory_holds_a_part(
+    monkeypatch: pytest.MonkeyPatch, ledger: Ledger
+) -> None:
+    monkeypatch.setattr(verify, "MOST_DIFFERENCE_BYTES", 1024 * 1024)
+    for number in range(30):
+        key = f"big-{number}"
+        ledger.change(key, n(1, pk={"S": key}, w={"S": "x" * 80 * 1024}))
+    ledger.clock.sleep(600)
+    there = {key: item | {"v": {"N": "-1"}} for key, item in ledger.now.items()}
+    found = Verifier(ledger.sources(), HandCopy(there)).run()
+    assert found.differing == 30 and 4 < len(found.found) < 15  # 1 MB of both sides
 
 
 def test_the_read_limit_counts_the_services_units_and_no_json(ledger: Ledger) -> None:
