@@ -31,9 +31,6 @@ def by_boto3(service: str = "dynamodbstreams", **settings: Any) -> Any:
     return boto3.Session().client(service, config=Config(**settings))  # type: ignore[call-overload]
 
 
-# What is sent
-
-
 def what_matters(seen: Seen) -> tuple[Any, ...]:
     """A request without what differs from one to the next, or names the program."""
     ignored = {"authorization", "x-amz-date", "user-agent", "amz-sdk-invocation-id"}
@@ -95,12 +92,6 @@ def fast_call(worker: StreamsClient) -> RequestTemplate:
     call = worker.fast.call_of("GetRecords")
     assert call is not None
     return call
-
-
-# What comes back
-
-
-# TLS
 
 
 def read_through_the_shortcut(aws: FakeAWS) -> StreamsClient:

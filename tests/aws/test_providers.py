@@ -184,9 +184,6 @@ def test_what_boto3_fails_on_is_one_line_that_says_the_same(
         assert " ".join(said.split()) in text
 
 
-# Assumed roles are kept where the aws CLI keeps them
-
-
 def cached(home: Path) -> list[Path]:
     return list((home / ".aws" / "cli" / "cache").glob("*"))
 
@@ -232,9 +229,6 @@ def test_a_kept_session_that_is_refused_is_not_taken_again(
     streams.renew_credentials()
     list(streams.list_streams())
     assert len(place.aws.signed_by("ListStreams")) == 2
-
-
-# What keeps one waiting, or can't be used
 
 
 @pytest.mark.parametrize("variable", ["AWS_CA_BUNDLE", "ca_bundle"])

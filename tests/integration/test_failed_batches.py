@@ -39,7 +39,7 @@ def message(simulator: Simulator, numbers: list[str]) -> dict[str, Any]:
             "endSequenceNumber": numbers[-1],
             "batchSize": len(numbers),
             "streamArn": simulator.stream_arn,
-        },
+        }
     }
 
 

@@ -15,13 +15,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tests.spark.played import EXPIRED, PlayedStream
-from tests.support.engines import (
-    ENGINES,
-    UP_TO_NOW,
-    Outcome,
-    Timeline,
-    spark_batch,
-)
+from tests.support.engines import ENGINES, UP_TO_NOW, Outcome, Timeline, spark_batch
 from watcher.errors import (
     CredentialsError,
     DataLossError,

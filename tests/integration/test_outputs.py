@@ -92,11 +92,7 @@ TABLE = {
     f"as-of orders AT {ITEM}": Shown("seen-2"),
     **{
         f"count orders --by key,attribute -o {form}": Shown("city", KEYS_ONLY)
-        for form in (
-            "table",
-            "csv",
-            "json",
-        )
+        for form in ("table", "csv", "json")
     },
     "count orders --by key,caller --who AWSLogs": Shown("role/api", KEYS_ONLY),
     "report orders --to out.html": Shown(r"aa=s</code> \(expired by TTL\)"),
@@ -236,11 +232,7 @@ def test_a_pipe_gets_it_as_it_is(there: Simulator, webhook: PlayedServer) -> Non
 
 
 # A user's own text around values that are escaped; bytes to a pipe; what executors have escaped.
-OTHERS = {
-    "handlers/print_template.py",
-    "handlers/print_json.py",
-    "watcher/spark/jobs/watch.py",
-}
+OTHERS = {"handlers/print_template.py", "handlers/print_json.py", "watcher/spark/jobs/watch.py"}
 
 
 def test_there_is_one_way_to_a_terminal() -> None:

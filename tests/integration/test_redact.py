@@ -14,13 +14,7 @@ import pytest
 from tests.simulator import Simulator
 from tests.support import program, trails
 from tests.support.hand_clock import HandClock
-from tests.support.secret import (
-    EVERYTHING,
-    KEY,
-    SECRET,
-    refuse_traces,
-    secret_item,
-)
+from tests.support.secret import EVERYTHING, KEY, SECRET, refuse_traces, secret_item
 from tests.support.trails import deliver, role
 from watcher import Record, Stream, as_of, history, watch
 from watcher.errors import UsageError

@@ -35,10 +35,7 @@ class _Table:
 
     def iterator(self, kind: str = "TRIM_HORIZON", shard: int = 0, **at: Any) -> str:
         answer = self.streams.get_shard_iterator(
-            StreamArn=self.arn,
-            ShardId=self.shards[shard]["ShardId"],
-            ShardIteratorType=kind,
-            **at,
+            StreamArn=self.arn, ShardId=self.shards[shard]["ShardId"], ShardIteratorType=kind, **at
         )
         return str(answer["ShardIterator"])
 

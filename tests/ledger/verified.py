@@ -27,10 +27,7 @@ class HandCopy:
     columns: frozenset[str] | None = None
 
     def __init__(
-        self,
-        items: dict[str, Item],
-        position: CopyPosition | None = None,
-        form: Form = Form.WIRE,
+        self, items: dict[str, Item], position: CopyPosition | None = None, form: Form = Form.WIRE
     ) -> None:
         self.held = items
         self.position = position or CopyPosition()

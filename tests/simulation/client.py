@@ -18,12 +18,7 @@ from watcher.aws.discovery import current_stream
 from watcher.aws.error_mapping import error_code, to_watcher_error
 from watcher.aws.listings import read_listing, to_shard
 from watcher.aws.model import AtTime, Listing, Position, Shard, StreamName
-from watcher.errors import (
-    StreamError,
-    TimestampRefusedError,
-    TransientError,
-    UnexpectedAnswerError,
-)
+from watcher.errors import StreamError, TimestampRefusedError, TransientError, UnexpectedAnswerError
 
 _STREAMS = "DynamoDBStreams_20120810."
 _TABLES = "DynamoDB_20120810."
@@ -98,10 +93,7 @@ class SimulatedClient:
         return {**answer, "ResponseMetadata": {"HTTPHeaders": {"date": date}}}
 
     def list_children(self, arn: str, shard_id: str) -> list[Shard]:
-        query = {
-            "StreamArn": arn,
-            "ShardFilter": {"Type": "CHILD_SHARDS", "ShardId": shard_id},
-        }
+        query = {"StreamArn": arn, "ShardFilter": {"Type": "CHILD_SHARDS", "ShardId": shard_id}}
         rows = self._describe(query)["StreamDescription"]["Shards"]
         return [to_shard(row) for row in rows if row.get("ParentShardId") == shard_id]
 

@@ -5,11 +5,4 @@ from .faults import Faults
 from .model import Written
 from .verdict import Verdict, judge
 
-__all__ = [
-    "Faults",
-    "ShardState",
-    "Simulator",
-    "Verdict",
-    "Written",
-    "judge",
-]
+__all__ = ["Faults", "ShardState", "Simulator", "Verdict", "Written", "judge"]

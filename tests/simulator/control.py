@@ -82,13 +82,7 @@ class Simulator:
             return self._table.write(key, n, size, remove_every)
 
     def bulk(
-        self,
-        count: int,
-        *,
-        keys: int = 1000,
-        size: int = 0,
-        remove_every: int = 0,
-        begin: int = 0,
+        self, count: int, *, keys: int = 1000, size: int = 0, remove_every: int = 0, begin: int = 0
     ) -> None:
         """Change the items k0, k1, … in turn, beginning anywhere."""
         for first in range(begin, begin + count, _BULK):

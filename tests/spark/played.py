@@ -171,12 +171,7 @@ class PlayedQuery:
 
     limits: SourceLimits = LIMITS
 
-    def __init__(
-        self,
-        stream: PlayedStream,
-        clock: HandClock,
-        **more: str,
-    ) -> None:
+    def __init__(self, stream: PlayedStream, clock: HandClock, **more: str) -> None:
         given = {"stream": ARN, "startingPosition": "trim_horizon", **more}
         self.options = parse(given, streaming=True)
         self.stream = stream

@@ -101,9 +101,7 @@ POINTS = ("reading", "committing", "written")
 
 
 @pytest.fixture(scope="module")
-def killed(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[dict[str, tuple[Simulator, Path]]]:
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Simulator, Path]]]:
     """By the point at which a job was killed, its stream and its folder; all on one Spark."""
     place = tmp_path_factory.mktemp("killed")
     with ExitStack() as stack:

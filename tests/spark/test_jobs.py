@@ -80,10 +80,7 @@ def test_a_query_agrees_with_the_forms_that_a_watch_prints(
 
 @pytest.mark.proof
 def test_nothing_that_a_query_prints_steers_a_terminal(
-    spark: Any,
-    sim: Simulator,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    spark: Any, sim: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from watcher.spark.jobs import query
 
@@ -118,11 +115,7 @@ def test_data_loss_is_the_job_s_own_error(spark: Any, sim: Simulator, tmp_path: 
 
     def once() -> None:
         archive(
-            sim.stream_arn,
-            to=str(tmp_path / "lake"),
-            once=True,
-            connection=here(sim),
-            spark=spark,
+            sim.stream_arn, to=str(tmp_path / "lake"), once=True, connection=here(sim), spark=spark
         )
 
     sim.bulk(100, keys=5)

@@ -43,11 +43,7 @@ def sim() -> Iterator[Simulator]:
 
 @pytest.mark.parametrize(
     "more",
-    [
-        {"changedAttributes": "true"},
-        {"imageFormat": "dynamodb-json"},
-        {"wireRecords": "true"},
-    ],
+    [{"changedAttributes": "true"}, {"imageFormat": "dynamodb-json"}, {"wireRecords": "true"}],
     ids=lambda each: "-".join(each),
 )
 def test_no_row_has_any_of_it(more: dict[str, str], spark: Any, sim: Simulator) -> None:

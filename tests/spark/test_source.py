@@ -115,10 +115,7 @@ def test_a_batch_has_every_column_as_it_was_written(spark: Any, sim: Simulator) 
 
     assert first.event_name == "INSERT"
     assert first.sequence_number == number
-    assert (first.keys, first.new_image) == (
-        '{"pk":"a"}',
-        '{"pk":"a","qty":1.50,"tags":["x","y"]}',
-    )
+    assert (first.keys, first.new_image) == ('{"pk":"a"}', '{"pk":"a","qty":1.50,"tags":["x","y"]}')
     assert first.old_image is None
     assert first.changed_attributes == ["pk", "qty", "tags"]
     assert first.aws_region == "us-east-1"

@@ -41,13 +41,7 @@ class Look(NamedTuple):
         return sum(count for count, found in colours if found == wanted)
 
 
-def look(
-    page: Path,
-    *more: str,
-    dark: bool = False,
-    width: int = 1100,
-    height: int = 2000,
-) -> Look:
+def look(page: Path, *more: str, dark: bool = False, width: int = 1100, height: int = 2000) -> Look:
     """Open a page, with nothing but itself within reach; `more` are Chromium's own switches."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         shot, log = Path(profile, "page.png"), Path(profile, "net.json")

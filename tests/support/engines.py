@@ -76,8 +76,7 @@ def _watched(
     manager = build_manager(
         settings,
         streams=WatchedStreams(
-            [WatchedStream(ARN, settings, service=stream, clock=clock)],
-            clock=clock,
+            [WatchedStream(ARN, settings, service=stream, clock=clock)], clock=clock
         ),
         handlers=[Handler("seen", lambda record: outcome.numbers.append(_number(record)))],
         workers=Workers(queue, queue.start, clock),

@@ -56,12 +56,7 @@ class Killed(ABC):
 class Program(Killed):
     """`python -m watcher …`, its lines of stdout and stderr collected as they come."""
 
-    def __init__(
-        self,
-        *arguments: str,
-        env: Mapping[str, str],
-        cwd: Path | None = None,
-    ) -> None:
+    def __init__(self, *arguments: str, env: Mapping[str, str], cwd: Path | None = None) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "watcher", *arguments],
             env={**os.environ, "PYTHONPATH": str(ROOT), **env},
@@ -209,11 +204,7 @@ def run_on_a_terminal(*arguments: str, env: Mapping[str, str]) -> tuple[int, str
 
 
 def _run_here(
-    arguments: Sequence[str],
-    env: Mapping[str, str],
-    cwd: Path | None,
-    out: TextIO,
-    err: TextIO,
+    arguments: Sequence[str], env: Mapping[str, str], cwd: Path | None, out: TextIO, err: TextIO
 ) -> tuple[int, str]:
     modules, path = set(sys.modules), list(sys.path)
     with (

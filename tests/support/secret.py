@@ -29,12 +29,7 @@ def secret_item(number: int) -> dict[str, Any]:
     return {
         "pk": {"S": SECRET},
         "v": {"N": f"{NUMBER}{number}"},
-        "map": {
-            "M": {
-                "inner": {"S": f"x{SECRET}{number}"},
-                "deep": {"M": inner},
-            }
-        },
+        "map": {"M": {"inner": {"S": f"x{SECRET}{number}"}, "deep": {"M": inner}}},
         "list": {"L": [{"S": SECRET}, {"M": {"x": {"N": NUMBER}}}]},
         "set": {"SS": [SECRET, f"{SECRET}{number}"]},
         "number": {"N": NUMBER},

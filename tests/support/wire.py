@@ -76,10 +76,7 @@ def odd_changes() -> list[dict[str, Any]]:
     service = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
     return [
         {"eventName": "INSERT", "dynamodb": {**common, "NewImage": ODD_ITEM}},
-        {
-            "eventName": "MODIFY",
-            "dynamodb": {**common, "OldImage": ODD_ITEM, "NewImage": changed},
-        },
+        {"eventName": "MODIFY", "dynamodb": {**common, "OldImage": ODD_ITEM, "NewImage": changed}},
         {
             "eventName": "REMOVE",
             "dynamodb": {**common, "OldImage": changed},

@@ -1,7 +1,5 @@
 """Several shards' records at once: each shard's in order, and the position behind the slowest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Records to observers, and what becomes of a failure."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import functools

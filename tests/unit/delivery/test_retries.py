@@ -1,7 +1,5 @@
 """A handler that is tried again, maybe for ever: when, what is said of it, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -1,7 +1,5 @@
 """How far a page has come: behind what was delivered, never further."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,9 +46,7 @@ class Page:
         self.dirty: list[Position] = []
         """Where the position stood, each time that there was something to save."""
         progress = Progress(
-            totals=self.totals,
-            moved=lambda *_: self.dirty.append(self.shard.position),
-            **limits,
+            totals=self.totals, moved=lambda *_: self.dirty.append(self.shard.position), **limits
         )
         self.delivery = SequentialDelivery(
             dispatcher=dispatcher,

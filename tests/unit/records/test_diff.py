@@ -1,7 +1,5 @@
 """Old and new are compared once: `changes`, a report, a diff and keys agree."""
 
-from __future__ import annotations
-
 import base64
 import json
 from itertools import product

@@ -1,7 +1,5 @@
 """Conditions in one line: what they let through; and paths, which rules and prints have too."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from typing import Any

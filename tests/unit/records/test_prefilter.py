@@ -1,7 +1,5 @@
 """What a filter can't match is told of a whole page at once; nothing that it matches is."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import sys

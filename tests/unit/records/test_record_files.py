@@ -1,7 +1,5 @@
 """Files of records, as they lie about: by this program, the CLI, an SDK, a Lambda event."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

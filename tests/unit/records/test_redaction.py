@@ -1,7 +1,5 @@
 """What rules say is private is in no image any more, and nothing else is changed."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

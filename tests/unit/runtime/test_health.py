@@ -1,7 +1,5 @@
 """What a watch says of its own health: live as long as it attempts all that is due."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence

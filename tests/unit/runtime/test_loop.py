@@ -1,7 +1,5 @@
 """The loop: what it refuses, how it ends, and what it says, without a process or a socket."""
 
-from __future__ import annotations
-
 import logging
 from functools import partial
 from typing import Any

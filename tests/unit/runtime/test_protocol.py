@@ -1,7 +1,5 @@
 """The shared queue: no lock, no torn message, and a bounded memory."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """The coordinator: what it asks, which shards it begins, and what their ends mean."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Container
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """The end of an open shard: told by LATEST, and by more than one answer of it."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

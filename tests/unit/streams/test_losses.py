@@ -1,7 +1,5 @@
 """Which losses count, and how they are said."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """The reader against the simulator: every trouble a shard can make, one attempt at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """A copy is equal to its table, whoever writes meanwhile; where it is not, the cause is told."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
