@@ -19,10 +19,6 @@ _CONFLICT = ("ConditionalRequestConflict", "409")
 _GONE = ("NoSuchKey", "NoSuchBucket", "404")
 
 
-class _BrokeOff(OSError):
-    pass
-
-
 class ObjectsClient:
     """A client for S3. Raises StreamError for errors that only the user can fix."""
 
@@ -51,22 +47,19 @@ class ObjectsClient:
 
     @contextmanager
     def open(self, url: str) -> Iterator[IO[bytes]]:
-        """Opens an object's content for a `with` block, which raises OSError if it breaks off.
-
-        Raises FileNotFoundError, UsageError, StreamError.
-        """
+        """Opens an object. Raises FileNotFoundError, UsageError, StreamError; later OSError."""
         with _errors(url):
             body = cast(IO[bytes], self._client.get_object(**_place(url))["Body"])
         with closing(body):  # as a context, it gives what raises urllib3's errors
             try:
                 yield body
             except boto.BotoCoreError as error:  # during the read, which botocore does not retry
-                raise _BrokeOff(f"it broke off: {error}") from error
+                raise ConnectionError(f"it broke off: {error}") from error
 
     def whole(self, url: str) -> bytes:
         """Returns an object's whole content, tried again if it breaks off. Raises as `open`."""
         for _ in range(_ATTEMPTS - 1):
-            with suppress(_BrokeOff), self.open(url) as content:
+            with suppress(ConnectionError), self.open(url) as content:
                 return content.read()
         with self.open(url) as content:
             return content.read()

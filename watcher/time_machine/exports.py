@@ -9,10 +9,10 @@ import gzip
 import posixpath
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -139,9 +139,6 @@ class Export:
         except OSError as error:
             raise UsageError(f"can't read {location}: {error.strerror or error}") from None
 
-    def _open(self, location: str) -> AbstractContextManager[IO[bytes]]:
-        return open(location, "rb") if self._objects is None else self._objects.open(location)
-
     def lines(self) -> Iterator[ExportLine]:
         """Yields all lines, file by file. Raises UsageError where some are missing."""
         for file in self.files:
@@ -152,8 +149,9 @@ class Export:
         count = 0
         try:
             with ExitStack() as opened:
-                packed = opened.enter_context(self._open(file.location))
-                for text in opened.enter_context(gzip.open(packed)):
+                place = file.location
+                packed = open(place, "rb") if self._objects is None else self._objects.open(place)
+                for text in opened.enter_context(gzip.open(opened.enter_context(packed))):
                     line = read(_line, text)
                     line.NewImage = image_if_any(line.NewImage)
                     line.OldImage = image_if_any(line.OldImage)
