@@ -152,6 +152,8 @@ def _meaning(value: WireValue) -> tuple[str, Content]:
     for kind, content in value.items():
         if kind in _MEANING:
             return kind, _MEANING[kind](content)
+    if not value:  # its type is left out: null, as `native` reads it
+        return "NULL", None
     raise WatcherError(f"not a DynamoDB attribute value: {value!r}")
 
 

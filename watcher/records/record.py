@@ -125,6 +125,8 @@ def native(attribute: WireValue) -> NativeValue:
     for kind, convert in _NATIVE.items():
         if kind in attribute:
             return convert(attribute[kind])
+    if not attribute:  # DynamoDB Local 3 leaves out the type of an empty map or list
+        return None
     raise WatcherError(f"not a DynamoDB attribute value: {attribute!r}")
 
 
