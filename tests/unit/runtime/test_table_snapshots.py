@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.gate import ThreadsClock
+from tests.support.gate import Gate, ThreadsClock, WatchedPool
 from tests.support.play import ARN, Memory, Play, Seen, Step, page
 from tests.support.times import NOON
 from watcher.aws.tables import SEGMENT_BYTES, Description
@@ -197,6 +197,24 @@ def test_no_change_is_handed_over_between_a_page_and_its_items(threads: int, seg
     assert not any(beside), "nothing else is at work then"
     assert sum(map(bool, between)) > 2, "and the changes came in between, not after it all"
     assert made.store.token.snapshot == TokenSnapshot(items=40, done=True)
+
+
+def test_a_handler_that_blocks_keeps_the_items_waiting_and_no_other_shard() -> None:
+    table, told, gate = Table(), Told(), Gate()
+
+    def observe(record: Record) -> None:
+        if record.shard_key.shard_id == "a":
+            gate(record)
+        told(record)
+
+    pool = WatchedPool(3, gate)
+    made = play(table, observe, pool=pool, clock=ThreadsClock(pool))
+    made.service.add("b")
+    table.errors.append(TransientError("not before the changes"))
+    steps = [step for number in range(2, 12) for step in (("b", page(number)), 2.0)]
+    free = (lambda: told.lines.append("free"), gate.let(-1))
+    made.run(("a", page(1)), gate.begins(1), *steps, *free, *[1.0] * 30)
+    assert told.lines.index("free") == 10 and told.items == ALL
 
 
 def test_a_table_that_is_deleted_during_its_snapshot_keeps_no_watch() -> None:

@@ -8,7 +8,7 @@ from tests.support.hand_clock import HandClock
 from tests.support.play import ARN
 from watcher.errors import CredentialsError, DeniedError, StreamError, UnexpectedAnswerError
 from watcher.streams.messages import ErrorKind, ReadFailed
-from watcher.streams.persistent_errors import PersistentErrors, StreamRetry
+from watcher.streams.persistent_errors import PersistentErrors, StreamRetry, kind_of
 
 
 def denied(failures: int = 1) -> ReadFailed:
@@ -17,6 +17,12 @@ def denied(failures: int = 1) -> ReadFailed:
 
 def odd(failures: int = 1) -> ReadFailed:
     return ReadFailed("<html>", failures, ErrorKind.UNEXPECTED)
+
+
+def test_each_error_is_of_its_kind() -> None:
+    errors = DeniedError("no"), CredentialsError("no"), UnexpectedAnswerError("no")
+    kinds = [ErrorKind.DENIED, ErrorKind.CREDENTIALS, ErrorKind.UNEXPECTED]
+    assert [kind_of(error) for error in errors] == kinds
 
 
 def test_no_permission_later_is_the_end_after_a_minute_of_it(clock: HandClock) -> None:
