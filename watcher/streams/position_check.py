@@ -15,8 +15,12 @@ from watcher.errors import ServiceError, StreamError, TrimmedDataError
 
 _QUIET_PAGES = 12
 """The number of pages without a record that show that none follows; at most a few are normal."""
+_PAGES = 4
+"""The number of pages of a step, once there is a sign of a lower number."""
 _LOOKS = 4
 """The number of steps without a sign of a lower number, after which none is expected soon."""
+_MOST_LOOKS = 50
+"""The number of steps after which an end of the shard no longer waits for the answer."""
 
 REASON = "the stream has started from scratch, as an emulator may: its numbers are lower now"
 
@@ -26,7 +30,7 @@ ReadNumbers = Callable[[str], tuple[list[int], str | None]]
 
 
 class PositionCheck:
-    """Looks for a position's record, a page at a step; most often the first one shows it."""
+    """Looks for a position's record; most often the first page shows it."""
 
     def __init__(self, number: str) -> None:
         self._number = number
@@ -56,14 +60,20 @@ class PositionCheck:
         wanted = int(self._number)
         self._looks += 1
         iterator = self._iterator or get_iterator(AtSequence(self._number))
-        numbers, self._iterator = read(iterator)
-        if any(each >= wanted for each in numbers):
-            return False
-        self._quiet = 0 if numbers else self._quiet + 1
-        if self._iterator is None:  # a single answer of this kind is no end
-            self._quiet += _QUIET_PAGES // 2
-        if not (numbers or self._has_lower):
+        for _ in range(_PAGES):  # an iterator that goes back comes to it with a later one
+            numbers, self._iterator = read(iterator)
+            if any(each >= wanted for each in numbers):
+                return False
+            self._has_lower |= bool(numbers)
+            self._quiet = 0 if numbers else self._quiet + 1
+            if self._iterator is None:  # a single answer of this kind is no end
+                self._quiet += _QUIET_PAGES // 2
+                break
+            if not self._has_lower:
+                break
+            iterator = self._iterator
+        if not self._has_lower:
             numbers, _ = read(get_iterator(TrimHorizon()))
-        self._has_lower |= any(each < wanted for each in numbers)
-        self.is_pending = self._has_lower or self._looks < _LOOKS
+            self._has_lower = any(each < wanted for each in numbers)
+        self.is_pending = self._looks < (_MOST_LOOKS if self._has_lower else _LOOKS)
         return True if self._has_lower and self._quiet >= _QUIET_PAGES else None

@@ -124,6 +124,8 @@ class ShardReader:
         self._deduplicator = Deduplicator(position, end)
         self._check: PositionCheck | None = None
         """Answers whether the position is ahead of its stream; None: nothing raises this doubt."""
+        self._is_confirmed = False
+        """True while the last page's check has found the position's record."""
         self._check_waits = False
         """True if its next step takes the place of a read, as the service throttles these."""
         self._make_page = (
@@ -276,7 +278,8 @@ class ShardReader:
     def _get_iterator(self, service: Service) -> list[Message]:
         """Gets an iterator at the position; returns the message about it, where that has news."""
         self._deduplicator.rewind()
-        self._doubt_position()
+        if not self._is_confirmed:
+            self._doubt_position()
         self._iterator, time = self._iterator_at_position(service)
         if self._end_detector is not None:
             self._end_detector.on_iterator(time)
@@ -314,6 +317,7 @@ class ShardReader:
     def _on_page(self, wire: page.WirePage, body: bytes, service: Service) -> list[Message]:
         """Returns a page's new records, and the end or the oddities that it shows."""
         messages: list[Message] = []
+        self._is_confirmed = False
         records = self._before_end(wire.Records)
         parts = self._deduplicator.through(records)
         if parts is None:
@@ -379,7 +383,7 @@ class ShardReader:
         is_ahead = None if self._check is None else self._check.step(get_iterator, read)
         self._check_waits = False
         if is_ahead is not None:
-            self._check = None
+            self._check, self._is_confirmed = None, True
         if not is_ahead:
             return []
         loss, self.position = self._loss(REASON), TrimHorizon()
