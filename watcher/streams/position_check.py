@@ -13,14 +13,14 @@ from collections.abc import Callable
 from watcher.aws.model import AtSequence, Position, TrimHorizon
 from watcher.errors import ServiceError, StreamError, TrimmedDataError
 
-_QUIET_PAGES = 12
-"""The number of pages without a record that show that none follows; at most a few are normal."""
+_QUIET_LOOKS = 12
+"""The number of looks in a row without a record that show that none follows; a few are normal."""
 _PAGES = 4
 """The number of pages of a step, once there is a sign of a lower number."""
 _LOOKS = 4
-"""The number of steps without a sign of a lower number, after which none is expected soon."""
+"""The number of looks without a sign of a lower number, after which none is expected soon."""
 _MOST_LOOKS = 50
-"""The number of steps after which an end of the shard no longer waits for the answer."""
+"""The number of looks after which an end of the shard no longer waits for the answer."""
 
 REASON = "the stream has started from scratch, as an emulator may: its numbers are lower now"
 
@@ -58,22 +58,25 @@ class PositionCheck:
 
     def _step(self, get_iterator: GetIterator, read: ReadNumbers) -> bool | None:
         wanted = int(self._number)
-        self._looks += 1
         iterator = self._iterator or get_iterator(AtSequence(self._number))
+        found: list[int] = []
         for _ in range(_PAGES):  # an iterator that goes back comes to it with a later one
             numbers, self._iterator = read(iterator)
             if any(each >= wanted for each in numbers):
                 return False
-            self._has_lower |= bool(numbers)
-            self._quiet = 0 if numbers else self._quiet + 1
-            if self._iterator is None:  # a single answer of this kind is no end
-                self._quiet += _QUIET_PAGES // 2
-                break
-            if not self._has_lower:
+            found += numbers
+            if self._iterator is None or not (numbers or self._has_lower):
                 break
             iterator = self._iterator
+        self._has_lower |= bool(found)
+        self._quiet = 0 if found else self._quiet + 1
+        if self._iterator is None:  # a single answer of this kind is no end
+            self._quiet += _QUIET_LOOKS // 2
         if not self._has_lower:
-            numbers, _ = read(get_iterator(TrimHorizon()))
+            numbers, horizon = read(get_iterator(TrimHorizon()))
+            if not numbers and horizon is not None:  # an empty page says nothing
+                numbers, _ = read(horizon)
             self._has_lower = any(each < wanted for each in numbers)
+        self._looks += 1
         self.is_pending = self._looks < (_MOST_LOOKS if self._has_lower else _LOOKS)
-        return True if self._has_lower and self._quiet >= _QUIET_PAGES else None
+        return True if self._has_lower and self._quiet >= _QUIET_LOOKS else None

@@ -420,6 +420,9 @@ class ShardReader:
         if not self._deduplicator.repeats_in_a_row:
             return Notice(text)
         self._iterator = None
+        if self._check is not None and self._check.is_pending:
+            self.delay = _NEAR_END_SECONDS
+            return Notice(text)
         self.delay = self._retry_delay(self._deduplicator.repeats_in_a_row)
         return ReadFailed(text, self._deduplicator.repeats_in_a_row)
 

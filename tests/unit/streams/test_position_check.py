@@ -19,10 +19,10 @@ END = [-1]
         pytest.param([[], END, [9]], [1], False, id="one odd answer without a next iterator"),
         pytest.param([[], TransientError("503"), [9]], [1], False, id="an error"),
         pytest.param([TrimmedDataError("gone")], [1], False, id="its record is trimmed"),
-        pytest.param([[]] * 20, [1], True, id="nothing follows, and lower numbers are there"),
-        pytest.param([[1, 2], *[[]] * 20], [], True, id="any position gives the first records"),
+        pytest.param([[]] * 60, [1], True, id="nothing follows, and lower numbers are there"),
+        pytest.param([[1, 2], *[[]] * 60], [], True, id="any position gives the first records"),
         pytest.param([END] * 20, [1], True, id="it is closed, and lacks its record"),
-        pytest.param([[]] * 20, [], None, id="nothing is there yet"),
+        pytest.param([[]] * 60, [], None, id="nothing is there yet"),
     ],
 )
 def test_a_position_is_ahead_of_a_stream_that_ends_below_it(
