@@ -1,7 +1,5 @@
 """Conditions in one line, with DynamoDB Local as the judge of what they mean."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

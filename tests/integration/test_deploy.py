@@ -3,8 +3,6 @@
 Linters that come from PyPI look at them here; `scripts/deploy-checks` has those that do not.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The recipe of docs/positions.md, killed again and again: each change once in its database."""
 
-from __future__ import annotations
-
 import os
 import random
 import sqlite3

@@ -1,7 +1,5 @@
 """Batches that Lambda gave up on, by the recipe of docs/handlers.md."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

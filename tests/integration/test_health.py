@@ -1,7 +1,5 @@
 """`/livez` and `/readyz`: a real program, stopped, hung and refused, and what its probes say."""
 
-from __future__ import annotations
-
 import fnmatch
 import http.client
 import os

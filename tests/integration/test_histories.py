@@ -3,8 +3,6 @@
 Each history is written down once. A shard's records are numbers; 0 to 9 are there at the beginning.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

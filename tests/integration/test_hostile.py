@@ -1,7 +1,5 @@
 """Whatever the endpoint, the table's data or the network hands us: an error at most, no crash."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 Each host reads the same stream of 100 changes, with a split in it, and each change must come once.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

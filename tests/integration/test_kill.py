@@ -1,7 +1,5 @@
 """Processes killed, stopped and starved, the network gone, observers that misbehave."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

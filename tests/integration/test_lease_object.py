@@ -1,7 +1,5 @@
 """The object of a shared checkpoint, in moto's S3, and a watch that takes over there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The item of a shared checkpoint, in DynamoDB Local, and as its answers are errors."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

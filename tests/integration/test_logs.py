@@ -1,7 +1,5 @@
 """`--log-format json`: whatever is said on stderr, each line is one JSON object."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

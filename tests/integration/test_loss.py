@@ -1,7 +1,5 @@
 """Loss is never silent: each way to lose records has its warning and its count."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

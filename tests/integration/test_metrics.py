@@ -1,7 +1,5 @@
 """`--metrics-port`: a real scrape of the real program, while the service throttles and splits."""
 
-from __future__ import annotations
-
 import signal
 import urllib.request
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Mirrors in S3, as moto has it, read by others."""
 
-from __future__ import annotations
-
 import socket
 import sys
 from collections.abc import Iterator

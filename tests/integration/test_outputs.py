@@ -4,8 +4,6 @@ On a terminal it steers nothing, and its values are all there; with --redact, no
 is printed, written or sent.
 """
 
-from __future__ import annotations
-
 import csv
 import html
 import io

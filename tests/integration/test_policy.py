@@ -1,7 +1,5 @@
 """A command calls what the table of docs/aws.md says that it calls, and nothing else."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Redaction beside the table of outputs: who refuses it, what it finds, who else gets the items."""
 
-from __future__ import annotations
-
 import pickle
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Every block of docs/service.md runs, in the framework that it is about."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

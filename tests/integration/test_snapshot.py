@@ -1,7 +1,5 @@
 """The items that exist, and the changes made meanwhile: a ledger beside writers that go on."""
 
-from __future__ import annotations
-
 import json
 import random
 import threading

@@ -4,8 +4,6 @@
 Spark for both.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

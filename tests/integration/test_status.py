@@ -1,7 +1,5 @@
 """The status line on a real terminal: it never touches the data, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import re
 import sys
 

@@ -1,7 +1,5 @@
 """Watches that share a checkpoint in DynamoDB: one delivers, the next stands by and takes over."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -4,8 +4,6 @@
 for a mistake that it has to name.
 """
 
-from __future__ import annotations
-
 import inspect
 from typing import get_type_hints
 

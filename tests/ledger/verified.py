@@ -1,7 +1,5 @@
 """One comparison of a copy with a ledger's table, by chance all through, while both are written."""
 
-from __future__ import annotations
-
 import json
 import random
 from bisect import bisect_left, bisect_right

@@ -1,7 +1,5 @@
 """`scripts/soak --hours 8`: hours of rotations, faults and kills, then the verdict."""
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

@@ -1,7 +1,5 @@
 """What a program takes, sampled while it runs, and whether it takes more and more."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from pathlib import Path

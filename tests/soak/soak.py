@@ -1,7 +1,5 @@
 """Writes, disturbs and samples for as long as it is told, and then judges."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """The soak finds what it looks for, and a short one is clean; `scripts/soak` is the rest."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The program of a soak, and what it has delivered: judged as it comes, nothing of it is kept."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
