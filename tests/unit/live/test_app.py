@@ -152,6 +152,12 @@ def shown(screen: Screen[Any]) -> str:
     return str(screen.query_one("#text", Static).content)
 
 
+async def comes(case: Case, pilot: Pilot[Any], text: str) -> str:
+    while not isinstance(case.view.screen, TextScreen) or text not in shown(case.view.screen):
+        await pilot.pause(0.01)
+    return shown(case.view.screen)
+
+
 @in_view
 async def test_the_list_and_its_details_agree_with_the_forms_that_are_printed(
     case: Case, pilot: Pilot[Any]
@@ -167,7 +173,7 @@ async def test_the_list_and_its_details_agree_with_the_forms_that_are_printed(
     assert "MODIFY zz=p, aa=s" in case.line(1)
     assert "TTL" in case.line(2) and "zz=p, aa=s" in case.line(2)
     await pilot.press("enter")
-    text = shown(case.view.screen)
+    text = await comes(case, pilot, "TTL")
     assert [each for each in ODD_VALUES[1:] if not re.search(each, text)] == []
     assert DIGITS[:-1] in text and "zz=p, aa=s (expired by TTL)" in text
 
@@ -176,13 +182,11 @@ async def test_the_list_and_its_details_agree_with_the_forms_that_are_printed(
 async def test_enter_opens_a_change_and_k_the_items_history(case: Case, pilot: Pilot[Any]) -> None:
     case.give(record(1), record(2))
     await pilot.press("enter")
-    assert "~ total: 2 -> 3" in shown(case.view.screen)
+    await comes(case, pilot, "~ total: 2 -> 3")
     await pilot.press("y")
     assert json.loads(case.view.clipboard)["dynamodb"]["SequenceNumber"] == "2"
     await pilot.press("escape", "k")
-    await case.view.workers.wait_for_complete()
-    await pilot.pause()
-    assert "~ total: 4 -> 5" in shown(case.view.screen)
+    await comes(case, pilot, "~ total: 4 -> 5")
 
 
 @in_view
@@ -200,8 +204,7 @@ async def test_an_item_may_be_called_like_markup(case: Case, pilot: Pilot[Any]) 
 @in_view
 async def test_s_shows_the_shards_that_fit_with_their_lag(case: Case, pilot: Pilot[Any]) -> None:
     await pilot.press("s")
-    await case.view.workers.wait_for_complete()
-    await pilot.pause()
+    await comes(case, pilot, " columns")
     (box,) = case.view.screen.query(VerticalScroll)
     columns, lags = shown(case.view.screen).splitlines()
     assert columns == f"{box.size.width - 2} columns"  # and the scrollbar
