@@ -9,10 +9,11 @@ from tests.support.dynamodb_local import DynamoDBLocal
 from watcher import Record, Stream
 
 pytestmark = pytest.mark.proof
-bloop = pytest.importorskip("bloop", reason="bloop is not installed: scripts/proofs does it")
 
 
 def theirs(server: DynamoDBLocal, token: Any) -> Any:
+    bloop = pytest.importorskip("bloop", reason="scripts/proofs installs it")
+
     class Order(bloop.BaseModel):  # type: ignore[misc, name-defined]
         class Meta:
             table_name = "orders"
