@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from scripts.benchmarks import (
     ends,
     idle,
     lake,
     latency,
-    parts,
     results,
     scale,
     start,
     throughput,
-    trail,
-    verify,
 )
 from scripts.benchmarks.replay import Replay
 from scripts.benchmarks.results import Row
 from tests.support.dynamodb_local import MissingPart
+
+SPARK = tuple(
+    f"spark-{name}"
+    for name in ("images", "columns", "shards", "planner", "idle", "memory", "watch")
+)
+"""What `spark` stands for."""
 
 
 def _spark(part: str) -> Callable[[Replay], Iterator[Row]]:
@@ -49,23 +54,33 @@ PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
     "latency": latency.latency,
     "ends": ends.ends,
     "idle": idle.idle,
-    "idle-floor": idle.idle_floor,
     "history": idle.history,
     "scale": scale.scale,
     "retained": scale.retained,
     "start": start.start,
     "memory": idle.memory,
     "lake": lake.lake,
-    "who": trail.who,
-    "verify": verify.verify,
-    **{part: _spark(part) for part in parts.SPARK},
+    **{part: _spark(part) for part in SPARK},
 }
+
+
+def asked() -> argparse.Namespace:
+    """The command line, which ends the program where it can't be."""
+    about = "How fast watcher is, beside boto3 in the same run."
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=about)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of: spark {' '.join(PARTS)}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    found = parser.parse_args()
+    if unknown := set(found.parts) - {*PARTS, "spark"}:
+        parser.error(f"no part {', '.join(sorted(unknown))}; there are: spark {' '.join(PARTS)}")
+    chosen = [name for part in found.parts for name in (SPARK if part == "spark" else [part])]
+    found.parts = list(dict.fromkeys(chosen or PARTS))
+    return found
 
 
 def main() -> int:
     """Measure the chosen parts; 0 whether the aims are met or not."""
-    arguments = parts.asked(sys.argv[1:])
-    assert set(PARTS) == {*parts.NAMES}
+    arguments = asked()
     began, where = time.monotonic(), results.machine()
     rows: list[Row] = []
     replay = Replay()

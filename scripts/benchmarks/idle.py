@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import statistics
 import subprocess
@@ -11,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 from scripts.benchmarks import commands
-from scripts.benchmarks.replay import ARN, Replay, Scenario, shard_id
+from scripts.benchmarks.replay import ARN, Replay, Scenario
 from scripts.benchmarks.results import Row
 
 _WINDOW_SECONDS = 10.0
@@ -32,39 +31,6 @@ def idle(replay: Replay) -> Iterator[Row]:
         yield Row(f"{name}: CPU", "% of a core", [cpu], at_most=30 if aimed else None)
         yield Row(f"{name}: USS a process", "MB", [memory], at_most=8 if aimed else None)
         yield Row(f"{name}: calls a shard", "/s", [calls], at_most=1 if aimed else None)
-
-
-def idle_floor(replay: Replay) -> Iterator[Row]:
-    """CPU at 500 and 1,000 idle shards, beside the barest poller that makes the same calls."""
-    for shards in (500, 1000):
-        pairs = [(_idle(replay, shards)[0], _polled(replay, shards)) for _ in range(_PAIRS)]
-        ours, theirs = zip(*pairs, strict=True)
-        yield Row(
-            f"{shards:,} idle shards: CPU",
-            "% of a core",
-            list(ours),
-            compared=list(theirs),
-            ratio_at_most=1.5,
-            note=f"a bare asyncio poller: {statistics.median(theirs):.3g}",
-        )
-
-
-def _polled(replay: Replay, shards: int) -> float:
-    replay.begin(Scenario(shards))
-    command = commands.program("poller", replay.endpoint)
-    with tempfile.TemporaryFile() as iterators:
-        iterators.write(json.dumps([f"{shard_id(number)} 0" for number in range(shards)]).encode())
-        iterators.seek(0)
-        process = commands.start(command, replay.endpoint, stdin=iterators)
-    try:
-        time.sleep(_SETTLING_SECONDS)
-        began, used = time.monotonic(), commands.cpu_seconds([process.pid])
-        time.sleep(_WINDOW_SECONDS)
-        used = commands.cpu_seconds([process.pid]) - used
-        return used / (time.monotonic() - began) * 100
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def history(replay: Replay) -> Iterator[Row]:
