@@ -22,16 +22,14 @@ from watcher.records.redaction import Redaction
 
 COLUMNS: Final = "event_source_arn,shard_id,record"
 """What `deliver` reads."""
-OUTCOME: Final = "printed binary, error string, unhandled long, read long, matched long"
-"""The rows that tasks return: what handlers have printed, the error that has stopped them, and the
-numbers of records that are kept nowhere though a handler failed, were read, and were wanted."""
-_SCHEMA: Final = pa.schema(
-    [
-        ("printed", pa.binary()),
-        ("error", pa.string()),
-        *((name, pa.int64()) for name in ("unhandled", "read", "matched")),
-    ]
-)
+OUTCOME: Final = """
+printed binary, error string, names array<string>, unhandled long, read long, matched long"""
+"""The rows that tasks return: what handlers have printed, the error that has stopped them, names
+that unwanted records have, and the numbers of records that are kept nowhere though a handler
+failed, were read, and were wanted."""
+_TEXTS: Final = {"printed": pa.binary(), "error": pa.string(), "names": pa.list_(pa.string())}
+_NUMBERS: Final = dict.fromkeys(("unhandled", "read", "matched"), pa.int64())
+_SCHEMA: Final = pa.schema(_TEXTS | _NUMBERS)
 
 # A task that closes handlers keeps its process for so long: the next task gets another one.
 _CLOSE_SECONDS: Final = 0.05
@@ -56,12 +54,6 @@ class HandlersTask(msgspec.Struct, frozen=True):
 _dispatchers: dict[bytes, Dispatcher] = {}
 
 
-def _dispatcher(task: HandlersTask) -> Dispatcher:
-    if task.run not in _dispatchers:
-        _dispatchers[task.run] = Dispatcher(task.load(), task.on_error)
-    return _dispatchers[task.run]
-
-
 def deliver(task: HandlersTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Delivers one partition: some shards, one after the other, up to a handler's failure.
 
@@ -69,13 +61,15 @@ def deliver(task: HandlersTask, batches: Iterator[pa.RecordBatch]) -> Iterator[p
     """
     stdout = _Stdout(task.is_terminal)
     with contextlib.redirect_stdout(stdout):
-        dispatcher = _dispatcher(task)
+        if task.run not in _dispatchers:
+            _dispatchers[task.run] = Dispatcher(task.load(), task.on_error)
+    dispatcher = _dispatchers[task.run]
     before, error = dispatcher.unhandled, None
     try:
         for batch in batches:
             with contextlib.redirect_stdout(stdout):
-                matched = _deliver(task, dispatcher, batch)
-            yield _outcome(stdout.take(), read=batch.num_rows, matched=matched)
+                matched, names = _deliver(task, dispatcher, batch)
+            yield _outcome(stdout.take(), read=batch.num_rows, matched=matched, names=names)
         with contextlib.redirect_stdout(stdout):
             dispatcher.drain()
             dispatcher.flush()
@@ -83,23 +77,26 @@ def deliver(task: HandlersTask, batches: Iterator[pa.RecordBatch]) -> Iterator[p
         error = str(failure)
     for _ in batches:  # Spark ends a process that leaves rows unread, with the handlers' state
         pass
-    yield _outcome(stdout.take(), error, dispatcher.unhandled - before)
+    yield _outcome(stdout.take(), error, unhandled=dispatcher.unhandled - before)
 
 
-def _deliver(task: HandlersTask, dispatcher: Dispatcher, batch: pa.RecordBatch) -> int:
-    """Returns the number of records that passed the test."""
-    matched = 0
+def _deliver(
+    task: HandlersTask, dispatcher: Dispatcher, batch: pa.RecordBatch
+) -> tuple[int, list[str]]:
+    """Returns the number of records that passed the test, and the names that the others have."""
+    unwanted = []
     columns = (batch[name].to_pylist() for name in COLUMNS.split(","))
     for arn, shard_id, text in zip(*columns, strict=True):
         record = Record.from_json(text.encode(), shard_id, arn)
         try:
-            is_wanted = task.test is None or task.test(record)
+            if task.test and not task.test(record):
+                unwanted.append(record.wire)
+                continue
         except UsageError as error:
             raise HandlerError(str(error)) from None
-        matched += is_wanted
-        if is_wanted:
-            dispatcher.deliver(record if task.redaction is None else task.redaction(record))
-    return matched
+        dispatcher.deliver(record if task.redaction is None else task.redaction(record))
+    names = task.test.names_beside(unwanted) if task.test else []
+    return batch.num_rows - len(unwanted), names
 
 
 def close(task: HandlersTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -119,11 +116,8 @@ def close(task: HandlersTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
     yield _outcome(stdout.take(), error)
 
 
-def _outcome(
-    printed: bytes, error: str | None = None, unhandled: int = 0, read: int = 0, matched: int = 0
-) -> pa.RecordBatch:
-    row = {"printed": printed, "error": error, "unhandled": unhandled}
-    row |= {"read": read, "matched": matched}
+def _outcome(printed: bytes, error: str | None = None, **found: object) -> pa.RecordBatch:
+    row = {**dict.fromkeys(_NUMBERS, 0), "printed": printed, "error": error, "names": [], **found}
     return pa.RecordBatch.from_pylist([row], _SCHEMA)
 
 

@@ -104,7 +104,8 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
             raise
         totals.unhandled = batches.unhandled
         if batches.read and not batches.matched:
-            logger.warning(none_matched(batches.read, "change", frozenset(), frozenset()))
+            names = test.names if test else frozenset()
+            logger.warning(none_matched(batches.read, "change", names, batches.names))
         if totals.batches or totals.is_cut:  # before the first one nothing has loaded them
             close_handlers(spark, batches)
         return totals
@@ -119,6 +120,7 @@ class BatchDelivery:
         self.unhandled = 0
         """The number of records that handlers failed on and that are kept nowhere."""
         self.read = self.matched = 0
+        self.names: set[str] = set()
 
     def deliver(self, batch: DataFrame, number: int) -> None:
         """Delivers one micro-batch. Raises HandlerError under `on_error="stop"`.
@@ -139,10 +141,11 @@ class BatchDelivery:
     def _run(self, work: Callable[..., Iterator[pa.RecordBatch]], rows: DataFrame) -> None:
         done = rows.mapInArrow(functools.partial(work, self._task), handler_tasks.OUTCOME)
         outcomes = done.toArrow().to_pylist()
-        self.unhandled += sum(each["unhandled"] for each in outcomes)
-        self.read += sum(each["read"] for each in outcomes)
-        self.matched += sum(each["matched"] for each in outcomes)
         for each in outcomes:
+            self.unhandled += each["unhandled"]
+            self.read += each["read"]
+            self.matched += each["matched"]
+            self.names.update(each["names"])
             self.print(each["printed"])
         for each in outcomes:
             if each["error"]:
