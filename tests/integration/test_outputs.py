@@ -62,7 +62,6 @@ TABLE = {
     f"{ALL} --print-csv": Shown(r'True,orders,"\{""pk"":"".*"",""aa"":""s""\}"'),
     f"{ALL} --print-table": Shown(r"TTL\x1b\[0m +pk=.*, aa=s", KEYS_ONLY),
     f"{ALL} --print-diff": Shown(TTL),
-    f"{ALL} --print-debezium": Shown(r'"by_ttl":true'),
     f"{ALL} --print-template '{{kind}}~{{key}}~{{new}}~{{old}}~{{changes}}'": Shown(
         r"TTL~pk=.*, aa=s"
     ),

@@ -57,7 +57,6 @@ _FORMATS = {
     "jsonl": "print_jsonl",
     "csv": "print_csv",
     "table": "print_table",
-    "debezium": "print_debezium",
 }
 _OUTPUT = Option(
     "output",
@@ -65,7 +64,7 @@ _OUTPUT = Option(
     None,
     Opt(
         "short for the handler that prints it: json (DynamoDB's own, as --print-json), jsonl "
-        "(plain JSON), csv, table, debezium",
+        "(plain JSON), csv, table",
         "FORMAT",
         "output",
         alias="-o",

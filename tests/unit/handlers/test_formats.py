@@ -15,16 +15,6 @@ from watcher.errors import UsageError
 from watcher.formatting import style
 
 ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/products/stream/2026-11-21T08:00:00.000"
-# The example of Flink's documentation, but for what stands in `source`:
-# https://nightlies.apache.org/flink/flink-docs-stable/docs/connectors/table/formats/debezium/
-FLINKS_EXAMPLE = json.loads(
-    '{"before": {"id": 111, "name": "scooter", "description": "Big 2-wheel scooter", '
-    '"weight": 5.18}, "after": {"id": 111, "name": "scooter", "description": '
-    '"Big 2-wheel scooter", "weight": 5.15}, "source": {}, "op": "u", '
-    '"ts_ms": 1589362330904, "transaction": null}'
-)
-# What its format makes columns of: `'value.source.table'` and the like.
-FLINKS_SOURCE = ("ts_ms", "db", "table")
 
 
 @pytest.fixture(autouse=True)
@@ -138,34 +128,6 @@ def test_where_there_is_nothing_to_compare_a_diff_shows_what_there_is(
 ) -> None:
     said = f"  (nothing to compare: the stream's view type is {view})"
     assert printed("diff", record(view=view, **images))[1:] == [*lines, said]
-
-
-def test_debezium_s_envelope_is_what_flink_s_documentation_shows() -> None:
-    created, updated, deleted = map(json.loads, printed("debezium", *CHANGES))
-    assert {**updated, "source": {}, "ts_ms": 1589362330904, "transaction": None} == FLINKS_EXAMPLE
-    assert [each["op"] for each in (created, updated, deleted)] == ["c", "u", "d"]
-    assert created["before"] is None and deleted["after"] is None
-    assert deleted["before"] == updated["after"] == FLINKS_EXAMPLE["after"]
-    source = [1589362330000, "eu-west-1", "products"]
-    assert [updated["source"][name] for name in FLINKS_SOURCE] == source
-    assert updated["source"]["snapshot"] == "false"
-    assert updated["ts_ms"] > updated["source"]["ts_ms"]
-
-
-def test_debezium_s_deletes_have_their_key_where_there_are_no_images_and_that_is_said_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    bare = [record(kind, view="KEYS_ONLY") for kind in ("INSERT", "MODIFY", "REMOVE")]
-    made = [json.loads(line) for line in printed("debezium", *bare)]
-    assert [each["before"] for each in made] == [None, None, {"id": 111}]
-    assert [each["after"] for each in made] == [None, None, None]
-    assert caplog.text.count("The stream's view type is KEYS_ONLY") == 1
-
-
-def test_an_item_of_a_snapshot_is_what_debezium_calls_a_read() -> None:
-    (line,) = printed("debezium", record("SNAPSHOT", new={}))
-    made = json.loads(line)
-    assert (made["op"], made["source"]["snapshot"]) == ("r", "true")
 
 
 def test_jsonl_has_every_digit() -> None:
