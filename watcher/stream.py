@@ -5,25 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from concurrent import futures
 from concurrent.futures import Future
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import Any, Self, TypeAlias
 
 from watcher.aws.connect import Clients
-from watcher.aws.discovery import WantedStreams
-from watcher.aws.model import Latest, Position, Service
+from watcher.aws.model import Position, Service
 from watcher.aws.tables import TableItems
 from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.declared import takes_fields
-from watcher.errors import StreamError, UsageError
+from watcher.errors import UsageError, refuse_other_than_text
 from watcher.options import ReadOptions, start_position
 from watcher.pull.merged_shards import MergedShards
-from watcher.pull.merged_streams import MergedStreams, StartPosition
 from watcher.pull.shard_pool import PullOptions
 from watcher.pull.table_snapshot import Items
 from watcher.records.record import Record
@@ -60,31 +57,26 @@ def _close_unused(created: asyncio.Future[Any]) -> None:
 class StreamOptions(ReadOptions):
     """The parameters of `Stream`."""
 
-    stream: str | Iterable[str]
+    stream: str
     start: Start = "latest"
 
     def __post_init__(self) -> None:
         """Checks every value, before any call of the service."""
         super().__post_init__()
+        refuse_other_than_text(stream=self.stream)
         _position_of(self.start)
-
-    @cached_property
-    def wanted(self) -> WantedStreams:
-        """The streams that are named."""
-        return WantedStreams.parse(self.stream)
 
 
 class Stream:
-    """A table's changes, or several tables', pulled one by one, merged by creation time.
+    """A table's changes, pulled one by one, its shards merged by creation time.
 
-    `stream` names streams as for `watch()`; globs are resolved once, here. `start` is `"latest"`,
+    `stream` is a stream or a table, by its ARN or its name. `start` is `"latest"`,
     `"trim_horizon"`, a datetime (aware, or in local time), a timedelta (an age), or a token, as a
     dict or its JSON. The other parameters are those of `watch()` (`on_stale` is for a token); a
-    record that is filtered out moves the token, and counts in `filtered`. Of several streams, one
-    that can't be read is skipped while that lasts, with its error in `errors`. Raises StreamError
-    where the stream (or all of them) can't be used, or is disabled, read to its end and replaced by
-    another one of its table (which the error names); UsageError for a bad start or filter, and
-    after `close`. Not for use by several threads at once.
+    record that is filtered out moves the token, and counts in `filtered`. Raises StreamError where
+    the stream can't be used, or is disabled, read to its end and replaced by another one of its
+    table (which the error names); UsageError for a bad start or filter, and after `close`. Not for
+    use by several threads at once.
 
     `next` reads before it returns None, each shard at most four times a second (less often where
     throttled), so the caller's pace decides the cost. `for` and `async for` wait for a record, and
@@ -96,32 +88,32 @@ class Stream:
         clients, calls = Clients(options.connection), CallPool()
         # Also closes if the caller never does, or if no stream is found.
         self._close: weakref.finalize[..., Any] = weakref.finalize(self, _close_all, calls, clients)
-        found = {arn: clients.client_for(arn) for arn in clients.all_of(options.wanted)}
-        needed = found if options.snapshot or options.on_stale == "snapshot" else ()
-        items = {arn: TableItems(options.connection, arn, found[arn].table) for arn in needed}
-        self._begin(options, found, items, calls)
+        arn = clients.resolved(options.stream)
+        service, items = clients.client_for(arn), None
+        if options.snapshot or options.on_stale == "snapshot":
+            items = TableItems(options.connection, arn, service.table)
+        self._begin(options, service, arn, items=items, calls=calls)
 
     def _begin(
         self,
         options: StreamOptions,
-        services: Mapping[str, Service],
-        items: Mapping[str, Items],
+        service: Service,
+        arn: str,
+        *,
+        items: Items | None,
         calls: CallPool,
         clock: Clock = CLOCK,
     ) -> None:
-        """Begins to read from a service for each stream's ARN, and the `items` of some tables."""
-        self.arn = next(iter(services))
-        """The ARN of the stream, or of the first of several."""
+        """Begins to read the stream from a service, and the `items` of its table."""
+        self.arn = arn
+        """The stream's ARN."""
         self.losses: list[str] = []
         """One line for each loss of records before they were read: the shard and the position."""
         self._options = options
         self._record_filter, self._redaction = options.record_filter, options.redaction
-        self._services, self._items = services, items
+        self._service, self._items = service, items
         self._calls, self._clock = calls, clock
         self._filtered = 0
-        self._readers = MergedStreams(
-            services, self._new_reader, clock, in_threads=calls.may_have_threads
-        )
         self._pool = CallPool(most=1)
         self._step: Future[Any] | None = None
         """The read that tasks wait for; it goes on if they are cancelled."""
@@ -129,12 +121,7 @@ class Stream:
         self._stepped_at = 0.0
         self._step_found = False
         self._in_a_row = 0
-        self.move_to(options.start)
-
-    @property
-    def errors(self) -> dict[str, StreamError]:
-        """The errors of the streams that can't be read at the moment, by their ARNs."""
-        return self._readers.errors
+        self._reader = self._reader_at(options.start)
 
     def close(self) -> None:
         """Closes the connections and ends the threads; the token can still be read."""
@@ -175,29 +162,14 @@ class Stream:
         records lost that way are listed in `losses` (or raised, with `fail_on_data_loss`).
         """
         self._check_idle()
-        self._filtered = self.filtered  # that of the readers, which end here, too
-        starts: dict[str, Position | Token] = {}
-        self._kept: list[Token] = []
-        found = _position_of(start)
-        if found is None:
-            assert not isinstance(start, datetime | timedelta)
-            stored, self._kept = checkpoint_format.by_stream(
-                checkpoint_format.all_from_json(start), self._services
-            )
-            if self._kept:
-                named = ", ".join(token.stream_arn for token in self._kept)
-                logger.info(
-                    f"The token holds streams that are not read now, and keeps them: {named}"
-                )
-            starts = {arn: stored.get(arn, Latest()) for arn in self._services}
-        else:
-            starts = dict.fromkeys(self._services, found)
-        self._readers.start(starts)
+        reader = self._reader_at(start)
+        self._filtered = self.filtered  # that of the reader, which ends here, too
+        self._reader = reader
 
     @property
     def filtered(self) -> int:
         """The number of records that the filters left out."""
-        return self._filtered + self._readers.left_out
+        return self._filtered + self._reader.left_out
 
     def __iter__(self) -> Iterator[Record]:
         """Yields each record; waits for the next one, as `async for` does. Never ends by itself."""
@@ -208,7 +180,7 @@ class Stream:
             elif (seconds := self._seconds_to_step()) > 0:
                 self._clock.sleep(seconds)
             else:
-                self._readers.poll()
+                self._reader.poll()
                 self._note_step()
 
     def __next__(self) -> Record | None:
@@ -238,11 +210,11 @@ class Stream:
 
     def _next(self) -> Record | None:
         if self._record_filter is None:
-            return self._readers.pop()
+            return self._reader.take()
         filtered = -1
         while filtered < self.filtered:  # more may follow the filtered ones
             filtered = self.filtered
-            if (record := self._readers.pop()) is not None:
+            if (record := self._reader.take()) is not None:
                 return record
         return None
 
@@ -280,7 +252,7 @@ class Stream:
                 return
             self._token = self._token_now()
         if self._step is None:
-            (self._step,) = self._pool.start([self._readers.poll], few=0)
+            (self._step,) = self._pool.start([self._reader.poll], few=0)
         step = self._step
         try:
             await asyncio.wrap_future(step)
@@ -291,43 +263,47 @@ class Stream:
 
     def _seconds_to_step(self) -> float:
         """Returns how long to wait before the next step; 0 or less: it is due."""
-        if self._readers.has_buffered or self._step_found:
+        if self._reader.next_at is not None or self._step_found:
             return 0.0
         return self._stepped_at + _AWAIT_STEP_SECONDS - self._clock.monotonic()
 
     def _note_step(self) -> None:
         self._stepped_at = self._clock.monotonic()
-        self._step_found = self._readers.has_buffered  # more may follow at once
+        self._step_found = self._reader.next_at is not None  # more may follow at once
 
     def _next_read(self) -> Record | None:
-        """Returns the next buffered record; None where an earlier one may still come."""
-        pop = self._readers.pop_buffered
-        while (record := pop(is_poll_due=self._is_poll_due)) is not None:
-            if (shown := self._shown(record)) is not None:
+        """Returns the next buffered record; None where a read has to come first."""
+        while self._reader.next_at is not None:
+            if (shown := self._shown(self._reader.pop())) is not None:
                 return shown
         return None
 
-    def _is_poll_due(self) -> bool:
-        return self._clock.monotonic() >= self._stepped_at + _AWAIT_STEP_SECONDS
-
-    def _new_reader(self, service: Service, arn: str, start: StartPosition) -> MergedShards:
+    def _reader_at(self, start: Start) -> MergedShards:
+        """Returns a reader from a start. Raises as the constructor."""
+        position: Position | Token | None = _position_of(start)
+        if position is None:
+            assert not isinstance(start, datetime | timedelta)
+            stored = {each.stream_arn: each for each in checkpoint_format.all_from_json(start)}
+            if self.arn not in stored:
+                named = ", ".join(stored)
+                raise UsageError(f"the token belongs to {named}, not to {self.arn}")
+            position = stored[self.arn]
         options, test = self._options, self._record_filter
         losses = Losses(is_error=options.fail_on_data_loss, clock=self._clock, lines=self.losses)
         created = MergedShards(
-            service,
-            arn,
-            start,
+            self._service,
+            self.arn,
+            position,
             losses=losses,
             calls=self._calls,
             clock=self._clock,
             options=PullOptions(
                 poll_max_seconds=options.poll_max_seconds,
-                stream_count=len(self._services),
                 on_stale=options.on_stale,
                 read_limit=options.read_limit,
                 page_filter=None if test is None else test.matching_indexes,
             ),
-            items=self._items.get(arn),
+            items=self._items,
             only_restart=not options.snapshot,
             redaction=self._redaction,
         )
@@ -338,14 +314,11 @@ class Stream:
 
     @property
     def token(self) -> TokenJson:
-        """The position of the stream, as a dict for JSON, which bloop's `Engine.stream` also reads.
-
-        For several streams it is `{"streams": [...]}`, a list of such tokens.
-        """
+        """The position, as a dict for JSON, which bloop's `Engine.stream` also reads."""
         return self._token if self._is_stepping else self._token_now()
 
     def _token_now(self) -> TokenJson:
-        return checkpoint_format.all_to_dict([*self._readers.tokens, *self._kept])
+        return checkpoint_format.all_to_dict([self._reader.token])
 
     def heartbeat(self) -> None:
         """Reads the shards without buffered records, so that their iterators stay valid.
@@ -354,7 +327,7 @@ class Stream:
         a new one continues at the last position.
         """
         self._check_idle()
-        self._readers.read_all()
+        self._reader.read_all()
 
 
 def _close_all(calls: CallPool, clients: Clients) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
 from functools import partial
 
 from watcher.aws.model import Service
@@ -15,24 +14,23 @@ from watcher.stream import Start, Stream, StreamOptions
 
 
 class Pulled(Stream):
-    """Reads one service for each ARN; with a snapshot, each table's `items` before its changes."""
+    """Reads one service; with a snapshot, the table's `items` before its changes."""
 
     def __init__(
         self,
-        service: Service | Mapping[str, Service],
+        service: Service,
         arn: str,
         start: Start = "trim_horizon",
         *,
         record_filter: RecordFilter | None = None,
-        items: Mapping[str, Items] | None = None,
+        items: Items | None = None,
         snapshot: bool = True,
         clock: Clock = CLOCK,
         calls: CallPool | None = None,
         **options: object,
     ) -> None:
         calls = calls or CallPool(threads=False)
-        services = service if isinstance(service, Mapping) else {arn: service}
         made = StreamOptions(stream=arn, start=start, snapshot=snapshot, **options)  # type: ignore[arg-type]
         made.__dict__["record_filter"] = record_filter  # in place of what the options describe
         self._close = weakref.finalize(self, partial(calls.close, wait=False))
-        self._begin(made, services, items or {}, calls, clock)
+        self._begin(made, service, arn, items=items, calls=calls, clock=clock)

@@ -8,8 +8,7 @@ from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.counters import Counters
 from watcher.aws.credentials import Credentials
-from watcher.aws.discovery import WantedStreams, is_glob
-from watcher.aws.model import StreamName
+from watcher.aws.discovery import is_glob
 from watcher.aws.retry import retry_at_start
 from watcher.errors import ServiceError, StreamError
 
@@ -51,17 +50,6 @@ class Clients:
         if self._patient[region].region == region_in(arn):
             self._patient.setdefault(region_in(arn), self._patient[region])
         return arn
-
-    def all_of(self, wanted: WantedStreams) -> list[str]:
-        """Returns the ARNs of all wanted streams. Raises StreamError where a name has none."""
-        found = [self.resolved(name) for name in wanted.names]
-        rows: list[StreamName] = []
-        for part in wanted.by_region():
-            client = self.loop_client_for(part.globs[0])
-            rows += part.newest(client.list_streams(), client.tags).values()
-        if not (found or rows):
-            raise wanted.nothing_matches(wanted.globs)
-        return list(dict.fromkeys([*found, *(row.arn for row in rows)]))
 
     def close(self) -> None:
         """Closes all connections."""

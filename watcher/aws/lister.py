@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent import futures
 from concurrent.futures import Future
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from watcher.aws.model import ForwardingService, Listing, Service, Shard
+from watcher.aws.counters import Counters
+from watcher.aws.model import Listing, Position, Service, Shard
 from watcher.call_pool import CallPool
 from watcher.errors import NoAnswerYetError
 
@@ -19,7 +21,7 @@ _Answer = TypeVar("_Answer")
 LISTINGS_AT_ONCE = 4
 
 
-class Lister(ForwardingService):
+class Lister:
     """Answers listings, children and latest_stream on a later call, in the loop's thread.
 
     Until then these raise NoAnswerYetError; with `patience`, only after waiting that many seconds
@@ -34,7 +36,7 @@ class Lister(ForwardingService):
         on_answer: Callable[[], object] = lambda: None,
         patience: float = 0.0,
     ) -> None:
-        super().__init__(service)
+        self._service = service
         self._on_answer = on_answer
         self._patience = patience
         self._listings = CallPool(most=LISTINGS_AT_ONCE)
@@ -55,6 +57,31 @@ class Lister(ForwardingService):
         """See `Service`."""
         call = partial(self._service.latest_stream, table)
         return self._answer(self._listings, ("latest", table), call)
+
+    @property
+    def counters(self) -> Counters:
+        """See `Service`."""
+        return self._service.counters
+
+    def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+        """See `Service`."""
+        return self._service.get_iterator(arn, shard_id, position)
+
+    def get_records(self, iterator: str, limit: int | None = None) -> bytes:
+        """See `Service`."""
+        return self._service.get_records(iterator, limit)
+
+    def prefetch_records(self, iterator: str) -> Callable[[], bytes] | None:
+        """See `Service`."""
+        return self._service.prefetch_records(iterator)
+
+    def renew_credentials(self) -> None:
+        """See `Service`."""
+        self._service.renew_credentials()
+
+    def renew_expiring(self) -> None:
+        """See `Service`."""
+        self._service.renew_expiring()
 
     def _answer(self, pool: CallPool, question: _Question, call: Callable[[], _Answer]) -> _Answer:
         if question not in self._asked:

@@ -179,63 +179,6 @@ class Service(Protocol):
         """Renews credentials that expire soon, in the background."""
 
 
-class ForwardingService:
-    """A `Service` that forwards its calls; subclasses answer some of them themselves."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    @property
-    def counters(self) -> Counters:
-        """See `Service`."""
-        return self._service.counters
-
-    def list_shards(self, arn: str) -> Listing:
-        """See `Service`."""
-        return self._service.list_shards(arn)
-
-    def list_children(self, arn: str, shard_id: str) -> list[Shard]:
-        """See `Service`."""
-        return self._service.list_children(arn, shard_id)
-
-    def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
-        """See `Service`."""
-        return self._service.get_iterator(arn, shard_id, position)
-
-    def get_records(self, iterator: str, limit: int | None = None) -> bytes:
-        """See `Service`."""
-        return self._service.get_records(iterator, limit)
-
-    def prefetch_records(self, iterator: str) -> Callable[[], bytes] | None:
-        """See `Service`."""
-        return self._service.prefetch_records(iterator)
-
-    def latest_stream(self, table: str) -> str:
-        """See `Service`."""
-        return self._service.latest_stream(table)
-
-    def renew_credentials(self) -> None:
-        """See `Service`."""
-        self._service.renew_credentials()
-
-    def renew_expiring(self) -> None:
-        """See `Service`."""
-        self._service.renew_expiring()
-
-
-class CachedListing(ForwardingService):
-    """A service whose first listing of a stream is already known; later ones are requested."""
-
-    def __init__(self, service: Service, listing: Listing) -> None:
-        super().__init__(service)
-        self._known: Listing | None = listing
-
-    def list_shards(self, arn: str) -> Listing:
-        """See `Service`."""
-        known, self._known = self._known, None
-        return super().list_shards(arn) if known is None else known
-
-
 class ShardKey(NamedTuple):
     """Identifies a shard in a watch of several streams, where its id alone is not unique.
 

@@ -45,6 +45,12 @@ _CHANGES_BETWEEN_ITEMS = 1_000
 """The largest number of changes between two pages of a table's items: neither starves."""
 _MOMENT_SECONDS = 0.05
 """The wait for a read of a shard that is most likely idle."""
+_ALLOWED_SECONDS = 2.5
+"""The longest wait for a throttled shard that may have more records."""
+_LEAST_STEP_SECONDS = 0.01
+"""The shortest wait: clocks are no finer."""
+_STEP_SECONDS = 0.05
+"""The longest time that a throttled shard delays other shards' records."""
 
 _SortKey: TypeAlias = tuple[float, int, str]
 """A record's time, number and shard."""
@@ -236,6 +242,24 @@ class MergedShards:
                 f"another stream: continue with {end.successor}, from the trim horizon"
             )
 
+    def take(self) -> Record | None:
+        """Returns the next record, read now if none is buffered; None when there is nothing now."""
+        if self.next_at is not None or any(at is not None for at in self._polls()):
+            return self.pop()
+        return None
+
+    def _polls(self) -> Iterator[float | None]:
+        """Polls until there is nothing now; yields the time of the next record.
+
+        A throttled shard that may have more records leaves that open: its next read is waited for.
+        """
+        yield self.poll()
+        yield self.poll(at_once=True)
+        until = self._clock.monotonic() + _ALLOWED_SECONDS
+        while (wait := self._allowed_in) <= until - self._clock.monotonic():
+            self._clock.sleep(min(max(wait, _LEAST_STEP_SECONDS), _STEP_SECONDS))
+            yield self.poll()
+
     def pop(self) -> Record:
         """Returns the record that `poll` has found; the token moves behind it."""
         self._changes_left -= 1
@@ -317,7 +341,7 @@ class MergedShards:
         return buffer.created_at(buffer.taken)
 
     @property
-    def allowed_in(self) -> float:
+    def _allowed_in(self) -> float:
         """Seconds until the service allows a read of a shard that may have more; infinite: none."""
         shards = self._pool.shards.values()
         times = (shard.allowed_at for shard in shards if shard.awaits_rate_limit)

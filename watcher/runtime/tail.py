@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from watcher.aws.model import AtTime, Position, Service, ShardKey, TrimHorizon
+from watcher.aws.model import AtTime, Position, ShardKey, TrimHorizon
 from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
+from watcher.errors import StreamError
 from watcher.formatting.text import counted
 from watcher.pull.merged_shards import MergedShards
-from watcher.pull.merged_streams import MergedStreams
 from watcher.pull.shard_pool import PullOptions
 from watcher.records.record import Record
 from watcher.records.wire import WireRecord
 from watcher.runtime.watched_stream import WatchedStream
-from watcher.streams.checkpoint_format import Token
 from watcher.streams.losses import Losses
 
 logger = logging.getLogger("watcher")
@@ -85,6 +84,8 @@ class Tail:
             self._places, self._newest = [], {}
             with closing(CallPool()) as calls:
                 readers = self._read(watched, window, calls)
+            if not readers:
+                return  # none can be read: the watch says so at their start
             if self._is_ending():
                 return
             is_whole = all(reader.confirm_caught_up() for reader in readers)
@@ -103,36 +104,53 @@ class Tail:
         if window is not None:
             start = AtTime(datetime.fromtimestamp(int(self._clock.time()), UTC) - window)
         options = PullOptions(stream_count=len(watched), up_to_now=True)
-
-        def new_reader(service: Service, arn: str, start: Position | Token) -> MergedShards:
-            losses = Losses(clock=self._clock)  # the watch itself reports them
-            return MergedShards(
-                service,
-                arn,
-                start,
-                losses=losses,
-                calls=calls,
-                clock=self._clock,
-                options=options,
-            )
-
-        services = {arn: each.first_service for arn, each in watched.items()}
-        merged = MergedStreams(services, new_reader, self._clock, in_threads=False)
-        merged.start(dict.fromkeys(watched, start))
+        readers: dict[str, MergedShards] = {}
+        for arn, each in watched.items():
+            with self._left_out_if_refused(each, readers, watched):
+                readers[arn] = MergedShards(
+                    each.first_service,
+                    arn,
+                    start,
+                    losses=Losses(clock=self._clock),  # the watch itself reports them
+                    calls=calls,
+                    clock=self._clock,
+                    options=options,
+                )
         while True:
-            readers = [each for arn, each in merged.started.items() if arn not in merged.errors]
-            unfinished = [each for each in readers if not each.confirm_caught_up()]
+            unfinished = [each for each in readers.values() if not each.confirm_caught_up()]
             # Too few changes: reading stops early, as the next window starts earlier anyway.
             is_too_short = window is not None and self.found < self._count
             is_idle = is_too_short and all(each.confirm_idle() for each in unfinished)
             if not unfinished or is_idle or self._is_ending():
-                return readers
-            merged.poll()
-            if not merged.has_buffered:
+                return [*readers.values()]
+            # All start their reads before one of them waits for an answer.
+            for step in (MergedShards.start_reads, MergedShards.poll):
+                for arn in list(readers):
+                    with self._left_out_if_refused(watched[arn], readers, watched):
+                        step(readers[arn])
+            if not any(self._take(reader) for reader in readers.values()):
                 self._clock.sleep(_TICK_SECONDS)
-            for reader in merged.started.values():
-                while reader.next_at is not None:
-                    self._note(reader.pop())
+
+    @staticmethod
+    @contextmanager
+    def _left_out_if_refused(
+        stream: WatchedStream, readers: dict[str, MergedShards], watched: Collection[str]
+    ) -> Iterator[None]:
+        """Leaves out one of several streams that can't be read. Raises StreamError without any."""
+        try:
+            yield
+        except StreamError as error:
+            readers.pop(stream.arn, None)
+            if len(watched) == 1:
+                raise
+            stream.retry.on_error(stream.arn, error)
+
+    def _take(self, reader: MergedShards) -> bool:
+        """Notes the records that a reader has; returns False without one."""
+        has_some = reader.next_at is not None
+        while reader.next_at is not None:
+            self._note(reader.pop())
+        return has_some
 
     def _note(self, record: Record) -> None:
         created, number = record.created_at, int(record.sequence_number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -209,21 +209,6 @@ def from_checkpoint(text: bytes | str, name: str, remedy: str) -> list[Token]:
         return all_from_json(text)
     except UsageError as error:
         raise UsageError(f"can't be read ({error}); {remedy}", "checkpoint", name) from None
-
-
-def by_stream(
-    stored: Iterable[Token], arns: Collection[str]
-) -> tuple[dict[str, Token], list[Token]]:
-    """Returns the tokens of these streams by ARN, and those of others.
-
-    Raises UsageError where all belong to other streams.
-    """
-    found = {token.stream_arn: token for token in stored}
-    others = [token for arn, token in found.items() if arn not in arns]
-    if len(others) == len(found):
-        named = ", ".join(found) or "no stream"
-        raise UsageError(f"the token belongs to {named}, not to {', '.join(arns)}")
-    return found, others
 
 
 def _decoded(text: TokenJson | str | bytes, form: type[_T]) -> _T:

@@ -14,7 +14,7 @@ from tests.support.eventually import eventually
 from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, PlayedService
 from watcher.aws.lister import Lister
-from watcher.aws.model import CachedListing, Latest
+from watcher.aws.model import Latest
 from watcher.errors import NoAnswerYetError, TransientError
 
 
@@ -106,12 +106,9 @@ def test_what_hangs_is_asked_once_and_keeps_nothing_else(service: Held) -> None:
     assert answered(lambda: lister.list_children(ARN, "b")) == []
 
 
-def test_all_else_is_asked_as_ever_and_a_known_listing_not_at_all(service: Held) -> None:
+def test_all_else_is_asked_as_ever(service: Held) -> None:
     lister = Lister(service)
     assert lister.get_iterator(ARN, "a", Latest())[0] == "iterator"
     lister.renew_credentials()
     assert service.renewed == 1
     assert lister.counters is service.counters
-    known = CachedListing(service, service.list_shards(ARN))
-    assert known.list_shards(ARN) and service.listings == 1
-    assert known.list_shards(ARN) and service.listings == 2

@@ -127,17 +127,6 @@ def test_a_poll_does_not_wait_for_the_listing_of_a_large_stream() -> None:
     calls.close()
 
 
-def test_streams_of_one_program_share_the_limit_of_listings() -> None:
-    """Forty of them would ask eight times a second, and each poll wait for all these answers."""
-    clock = HandClock()
-    services = {f"{ARN}-{number}": Shards(clock, 1) for number in range(40)}
-    stream = Pulled(services, ARN, "latest", clock=clock)
-    for _ in range(60):
-        clock.sleep(1)
-        assert next(stream) is None
-    assert all(service.listings <= 6 for service in services.values())
-
-
 class _Dripping(Shards):
     """The reads of one shard have no end as long as it drips; it may be slow to begin."""
 
@@ -204,7 +193,7 @@ def test_latest_is_not_later_than_the_beginning_though_a_shard_is_slow_to_begin(
 def of_a_token(clock: HandClock, hours: float, policy: str, *, snapshot: bool = False) -> Stream:
     """A stream from a token of a day ago, whose items were told in part."""
     clock.passed = 0.0
-    service, table = Shards(clock, 1), {ARN: Table()}
+    service, table = Shards(clock, 1), Table()
     service.write("shard-0")
     token = Pulled(service, ARN, "latest", clock=clock, items=table).token
     token["snapshot"] = {"items": 1, "segments": [{"after": {"pk": {"S": "k0"}}}]}
@@ -238,7 +227,7 @@ def test_of_a_token_that_is_too_old_the_items_are_handed_over_anew_where_that_is
     assert items(finished) == ALL[1:]
     token = finished.token
     del token["snapshot"]
-    service, table = Shards(clock, 1), {ARN: Table()}
+    service, table = Shards(clock, 1), Table()
     again = Pulled(service, ARN, token, clock=clock, items=table, snapshot=True)
     assert items(again) == ALL, "as often as its program wants"
 
