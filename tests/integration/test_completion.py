@@ -16,13 +16,9 @@ OFFERED = {
     "watcher orders --max-re": ["--max-records "],
     "watcher orders --at-le": ["--at-least "],
     "watcher orders --color=al": ["always "],
-    "watcher orders --on-error dead-letter:sta": ["state.json "],
-    "watcher orders --only insert,mo": ["insert,modify "],
-    "watcher orders --filter @sta": ["@state.json "],
     "AWS_PROFILE=x watcher orders --max-re": ["--max-records "],
-    # Never files where none are meant.
-    "watcher orders --max-records sta": [],
-    "watcher orders sta": [],
+    "watcher --help fil": ["filters "],
+    "watcher positions -o js": ["json "],
 }
 _ASK = """
 eval "$(watcher completion)"

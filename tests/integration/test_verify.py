@@ -98,30 +98,6 @@ def pattern(text: str) -> str:
     return re.sub(r"version \d+: \d+", "version V: N", text)
 
 
-def test_the_other_table_may_be_of_another_account_and_region(
-    shop: Simulator,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    monkeypatch.delenv("AWS_ENDPOINT_URL")
-    with Simulator(table="orders", key_names=("PK", "SK")) as other:
-        Path("config").write_text(
-            f"[profile theirs]\nregion = eu-west-1\nendpoint_url = {other.endpoint}\n"
-            "aws_access_key_id = x\naws_secret_access_key = x\n"
-        )
-        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-        for item in shop.client("dynamodb").scan(TableName="orders")["Items"]:
-            other.client("dynamodb").put_item(TableName="orders", Item=item)
-        command = ["verify", "orders", "--endpoint-url", shop.endpoint, "--with", "orders"]
-        assert main([*command, "--with-profile", "theirs"]) == 0
-        other.client("dynamodb").delete_item(TableName="orders", Key=key("ada", 7))
-        assert main([*command, "--with-profile", "theirs"]) == 1
-        assert "PK=ada, SK=order-7   only here" in capsys.readouterr().out
-    assert main(["verify", "orders", "--with", "./config", "--with-profile", "x"]) == 2
-    assert "--with-profile: it is for another table" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_finds_an_equal_copy_equal_and_a_wrong_value_wrong(
     command: str, shop: Simulator, capsys: pytest.CaptureFixture[str], tmp_path: Path

@@ -7,13 +7,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from watcher.aws.arns import account_of
 from watcher.aws.config import AwsConfig
-from watcher.aws.key_schema import in_order
 from watcher.aws.model import WireItem, WireValue
 from watcher.cli import options
 from watcher.cli.options import Values
@@ -32,7 +31,7 @@ from watcher.records.paths import path_text
 from watcher.records.plain_json import Plain, plain, plain_json
 from watcher.records.record import Record
 from watcher.time_machine import counts
-from watcher.time_machine.as_of import INEXACT_ARCHIVE, ItemsAsOf, as_of
+from watcher.time_machine.as_of import INEXACT_ARCHIVE, as_of
 from watcher.time_machine.callers import Answer, Callers, Trail
 from watcher.time_machine.counts import CountRow, Counts
 from watcher.time_machine.history import History, history
@@ -173,22 +172,12 @@ _Words = Annotated[
         name="[ARCHIVE…] STREAM TIME",
     ),
 ]
-_At = Annotated[str | None, Opt("the time, where it does not stand at the end", "TIME")]
 _Baseline = Annotated[
     str | None,
     Opt(
         "a full export of the table (a folder AWSDynamoDB/ID, or its s3:// URL) to begin with, so "
         "that an archive is enough",
         "EXPORT",
-    ),
-]
-_Form = Annotated[
-    str | None,
-    Opt(
-        "json (an array), jsonl (a line for each item; the default), csv or table",
-        "FORMAT",
-        alias="-o",
-        choices=("json", "jsonl", "csv", "table"),
     ),
 ]
 _File = Annotated[str | None, Opt("write to FILE, readable by you alone", "FILE")]
@@ -204,22 +193,17 @@ def as_of_command(line: CommandLine) -> options.Command:
 
 def _as_of(
     *words: _Words,
-    at: _At = None,
     baseline: _Baseline = None,
     key: _Key = None,
     to: _File = None,
     dynamodb_json: _Wire = False,
-    output: _Form = None,
     **values: options.Value,
 ) -> int:
     options.call(style.set_up, values)
-    *names, time = words if at is None else (*words, at)
+    *names, time = words or ("",)
     if not names:
         raise UsageError("name a stream and a time: as-of orders 2h")
-    moment = past_time(time, "TIME" if at is None else "at")
-    form = output or "jsonl"
-    if dynamodb_json and form in ("csv", "table"):
-        raise UsageError("DynamoDB's JSON goes with json and jsonl", "output", output)
+    moment = past_time(time, "TIME")
     shared = {name: values[name] for name in ("filters", "redact", *options.AWS)}
     where = f" to {to}" if to else ""
     with nullcontext(sys.stdout) if to is None else written_file(to) as out:
@@ -228,52 +212,14 @@ def _as_of(
         found = as_of(*names, at=moment, key=key, baseline=baseline, **shared)
         if dynamodb_json and not found.exact:
             raise UsageError(INEXACT_ARCHIVE)
-        if form in ("csv", "table"):
-            count = _write_rows(found, form, out)
-        else:
-            count = _write_items(found, form, out, wire=dynamodb_json)
+        count = 0
+        for image in found.images():
+            text = image.decode() if dynamodb_json else plain_json([image])[0] or ""
+            write_json(f"{text}\n", out)
+            count += 1
     told = f"{grouped(count, 'item')}{where}{found.unmatched}"
     logger.info(f"As of {time_text(found.at)}, its whole second: {told}")
     return 0
-
-
-def _write_items(found: ItemsAsOf, form: str, out: IO[str], *, wire: bool) -> int:
-    texts = (image.decode() for image in found.images()) if wire else _plain_items(found)
-    count = 0
-    for text in texts:
-        if form == "json":
-            out.write("[\n" if not count else ",\n")
-        write_json(text + ("\n" if form == "jsonl" else ""), out)
-        count += 1
-    if form == "json":
-        out.write("\n]\n" if count else "[]\n")
-    return count
-
-
-def _plain_items(found: ItemsAsOf) -> Iterator[str]:
-    return (plain_json([image])[0] or "" for image in found.images())
-
-
-def _write_rows(found: ItemsAsOf, form: str, out: IO[str]) -> int:
-    """Writes a column for each attribute: the keys first, the others by name."""
-    rest: set[str] = set()
-    for image in found.images():
-        rest.update(msgspec.json.decode(image, type=dict[str, msgspec.Raw]))
-    names = [*in_order(tuple(found.key_names)), *sorted(rest.difference(found.key_names))]
-    rows = (_item_cells(text, names) for text in _plain_items(found))
-    if form == "csv":
-        return write_csv(out, names, rows)
-    return write_table(out, names, list(rows))
-
-
-def _item_cells(text: str, names: Sequence[str]) -> list[str]:
-    """Returns strings as they are, everything else as JSON, and "" for a missing attribute."""
-    item = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    return [_json_cell(bytes(item[name])) if name in item else "" for name in names]
-
-
-def _json_cell(raw: bytes) -> str:
-    return msgspec.json.decode(raw, type=str) if raw[:1] == b'"' else raw.decode()
 
 
 # `count`

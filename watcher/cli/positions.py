@@ -7,18 +7,35 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
+
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
-from watcher.aws.model import AtTime, Latest, TrimHorizon
+from watcher.aws.model import (
+    AtSequence,
+    AtTime,
+    Latest,
+    Service,
+    Shard,
+    TrimHorizon,
+    without_circles,
+)
 from watcher.cli import options
 from watcher.clock import CLOCK
 from watcher.declared import Opt
-from watcher.errors import ServiceError, StreamError, UsageError
+from watcher.errors import (
+    ServiceError,
+    ShardNotFoundError,
+    StreamError,
+    TrimmedDataError,
+    UsageError,
+)
 from watcher.formatting.style import time_text
 from watcher.formatting.text import counted, grouped, printable, write_document, write_text
 from watcher.options import WatchOptions
-from watcher.pull.rewind import rewound
+from watcher.records import page as pages
+from watcher.records.record import creation_time
 from watcher.stores.open_store import claimed, read_positions
 from watcher.streams.checkpoint_format import Token, TokenShard, all_to_dict
 from watcher.streams.lineage import RETENTION
@@ -29,15 +46,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("watcher")
 
-_ACTIONS = ("show", "rewind")
-_Action = Annotated[
-    str,
-    Opt(
-        "show STORE, or rewind STORE --from TIME",
-        name="ACTION",
-        choices=_ACTIONS,
-    ),
-]
+# Records may follow an empty page.
+_PAGES = 3
+
 _Store = Annotated[
     str,
     Opt(
@@ -47,11 +58,11 @@ _Store = Annotated[
 ]
 _Start = Annotated[
     str | None,
-    Opt("where rewind goes: an age (2h), a time, or trim-horizon", "START", name="--from"),
+    Opt("move them back to here: an age (2h), a time, or trim-horizon", "START", name="--from"),
 ]
 _Apply = Annotated[
     bool,
-    Opt("do it (without, a plan); a watch that uses the store refuses it", negative=""),
+    Opt("with --from: do it, where no watch uses the store (without, a plan)", negative=""),
 ]
 
 
@@ -61,7 +72,6 @@ def positions_command(line: CommandLine) -> options.Command:
 
 
 def _positions(
-    action: _Action,
     store: _Store,
     /,
     *,
@@ -74,24 +84,26 @@ def _positions(
     if "apply" in origins.defaults:
         raise UsageError(f"type it; it is from {origins.defaults['apply']}", "apply")
     connection = options.connection(values)
-    if action == "rewind":
-        if start is None or "start" not in origins.typed:  # a default is for watches
-            raise UsageError("give a time such as 2h, or trim-horizon", "start")
+    if start is not None and "start" in origins.typed:  # a default is for watches
         if "output" in origins.typed:
-            raise UsageError("it goes with show", "output")
+            raise UsageError("it is for positions as they are: leave out --from", "output")
         return _rewind(store, start, connection, apply=apply)
-    for name in ("start", "apply"):
-        if name in origins.typed:
-            raise UsageError("it goes with rewind", name)
+    if apply:
+        raise UsageError("it goes with --from", "apply")
+    _show(_stored(store, connection), output)
+    return 0
+
+
+def _stored(store: str, connection: AwsConfig) -> list[Token]:
     if not (tokens := read_positions(store, connection)):
         raise UsageError(f"nothing is stored in {store}")
-    return _show(tokens, output)
+    return tokens
 
 
 # What is stored
 
 
-def _show(tokens: Sequence[Token], output: str) -> int:
+def _show(tokens: Sequence[Token], output: str) -> None:
     if output == "json":
         write_document(all_to_dict(tokens))
     for token in tokens if output == "text" else ():
@@ -102,7 +114,6 @@ def _show(tokens: Sequence[Token], output: str) -> int:
             write_text(f"  snapshot {progress}: {counted(token.snapshot.items, 'item')}\n")
         for shard in token.shards:
             write_text(printable(f"  {shard.shard_id}  {_position(shard)}") + "\n")
-    return 0
 
 
 def _position(shard: TokenShard | None) -> str:
@@ -130,11 +141,10 @@ def _rewind(store: str, start: str, connection: AwsConfig, *, apply: bool) -> in
     now = datetime.fromtimestamp(CLOCK.time(), UTC)
     position = parse_start(start, now)
     if isinstance(position, Latest):
-        raise UsageError("it would skip unread records: rewind only moves back", "start")
+        raise UsageError("it would skip unread records: positions only move back", "start")
     if isinstance(position, AtTime) and position.time < now - RETENTION:
         logger.warning("A stream holds 24 hours: it can't deliver older changes again")
-    if not (tokens := read_positions(store, connection)):
-        raise UsageError(f"{store}: nothing is stored there")
+    tokens = _stored(store, connection)
     if apply:
         with claimed(store, connection) as opened:
             tokens = opened.load()
@@ -165,3 +175,74 @@ def _moved(
             yield rewound(service, token, to)
         except ServiceError as error:
             raise StreamError(str(error), about=("endpoint_url", "region")) from error
+
+
+def rewound(service: Service, token: Token, to: AtTime | TrimHorizon) -> Token:
+    """Returns the token with all positions at `to`; earlier positions stay.
+
+    Shards that the token no longer holds, as they were read, return if they are still listed.
+    Raises StreamError, ServiceError.
+    """
+    listing = service.list_shards(token.stream_arn)
+    shards = {
+        each.shard_id: _at(to, each.shard_id, each.parent, listing.time)
+        if _is_later(service, token.stream_arn, each, to)
+        else each
+        for each in token.shards
+    }
+    # No record was read of the descendants of the token's shards: these begin at the trim horizon.
+    unread = _below(shards, listing.shards)
+    for shard in without_circles(listing.shards):
+        if shard.id not in shards and shard.id not in unread:
+            shards[shard.id] = _at(to, shard.id, shard.parent, listing.time)
+    active = [name for name, shard in shards.items() if shard.parent not in shards]
+    return msgspec.structs.replace(token, active=active, shards=[*shards.values()])
+
+
+def _at(to: AtTime | TrimHorizon, name: str, parent: str | None, now: datetime) -> TokenShard:
+    time = to.time if isinstance(to, AtTime) else None
+    return TokenShard(name, "trim_horizon", parent=parent, time=time, since=now)
+
+
+def _below(shards: dict[str, TokenShard], listed: list[Shard]) -> set[str]:
+    """Returns the listed shards that descend from these."""
+    parents = {shard.id: shard.parent for shard in without_circles(listed)}
+    below = set()
+    for name in parents:
+        parent = parents[name]
+        while parent is not None and parent not in shards:
+            parent = parents.get(parent)
+        if parent is not None:
+            below.add(name)
+    return below
+
+
+def _is_later(service: Service, arn: str, shard: TokenShard, to: AtTime | TrimHorizon) -> bool:
+    """True where all unread records of the shard were written at or after `to`."""
+    if shard.finished:
+        return True
+    if shard.iterator_type == "trim_horizon" and shard.time is None:
+        return False
+    if isinstance(to, TrimHorizon):
+        return True
+    if shard.sequence_number is None:
+        return shard.time is None or shard.time > to.time
+    try:
+        time = _time_at(service, arn, shard.shard_id, shard.sequence_number)
+    except (TrimmedDataError, ShardNotFoundError):
+        return False  # the watch that resumes there reports the loss
+    return time is None or time >= to.time
+
+
+def _time_at(service: Service, arn: str, shard_id: str, number: str) -> datetime | None:
+    """Returns the time of the first record from this number on; None without one."""
+    iterator: str | None = service.get_iterator(arn, shard_id, AtSequence(number))[0]
+    for _ in range(_PAGES):
+        if iterator is None:
+            break
+        page = pages.decode(service.get_records(iterator, 1))
+        if page.Records:
+            written = page.Records[0].dynamodb.ApproximateCreationDateTime
+            return None if written is None else creation_time(written)
+        iterator = page.NextShardIterator
+    return None

@@ -20,7 +20,7 @@ from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.output import OutputClosed
 from watcher.errors import UsageError
 from watcher.formatting import style
-from watcher.options import WatchOptions, end
+from watcher.options import WatchOptions
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines
 from watcher.records.redaction import Redaction
@@ -52,7 +52,7 @@ def _delivery_options() -> Iterator[options.Option]:
     """Yields the options of a watch that choose records and handle failures."""
     yield from options.declared_by(
         WatchOptions,
-        *("until", "only", "key", "filters", "grep", "on_error", "stop_timeout"),
+        *("only", "key", "filters", "grep", "on_error", "stop_timeout"),
         "redact",
     )
     yield from options.declared_by(style.set_up)
@@ -73,7 +73,7 @@ def _replay(name: str, choice: handler_flags.Choice, values: Values) -> int:
         handlers = choice.load()
         if not handlers:
             raise UsageError("choose the handlers to replay to, such as --print-record")
-        matches = _filter_of(values)
+        matches = options.record_filter(values)
         letters = source if isinstance(source, QueueLetters) else None
         replay = RecordLines(file or source or (), letters.keep if letters else None)
         dispatcher = Dispatcher(handlers, on_error, shutdown=Shutdown(values["stop_timeout"]))
@@ -91,20 +91,6 @@ def _replay(name: str, choice: handler_flags.Choice, values: Values) -> int:
     )
     is_bad = bool(failures or replay.unreadable)
     return exit_status(ended, ends_by_itself=True) or int(is_bad)
-
-
-def _filter_of(values: Values) -> Callable[[Record], bool] | None:
-    """Returns the filter that the options make; None where all records match. Raises UsageError."""
-    matches = options.record_filter(values)
-    last = end(values["until"], "trim-horizon")
-    if last is None:
-        return matches
-
-    def made_in_time(record: Record) -> bool:
-        created = record.created_at
-        return (created is None or created <= last) and (matches is None or matches(record))
-
-    return made_in_time
 
 
 @dataclass

@@ -19,7 +19,7 @@ from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.formatting.differences import attribute_lines
 from watcher.formatting.style import paint, time_text
-from watcher.formatting.text import grouped, write_document, write_text
+from watcher.formatting.text import grouped, write_text
 from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions
 from watcher.records.record import wire_item
@@ -46,16 +46,6 @@ _Start = Annotated[
     str | None, Opt("the first second to undo: an age (2h) or a time", "START", name="--from")
 ]
 _Until = Annotated[str | None, Opt("the last second to undo; default now", "END")]
-_Output = Annotated[
-    str,
-    Opt(
-        "text (default), or json: an array of the plan's items, or with --apply of what "
-        "became of each",
-        "FORMAT",
-        alias="-o",
-        choices=("text", "json"),
-    ),
-]
 _Apply = Annotated[str | None, Opt("do what this plan's file says", "PLAN")]
 _Revert = Annotated[
     str | None,
@@ -87,7 +77,6 @@ def _undo(
     apply: _Apply = None,
     revert: _Revert = None,
     write_limit: _Limit = WRITE_LIMIT,
-    output: _Output = "text",
     origins: options.Origins,
     **values: options.Value,
 ) -> int:
@@ -107,16 +96,16 @@ def _undo(
         _refuse_with_plan(sources, origins, "apply", "plan_file")
         plan = open_plan(Path(apply), connection)
         logger.info(f"Undoes {_about(plan)}")
-        return _apply(plan, write_limit, output, call)
+        return _apply(plan, write_limit, call)
     if "write_limit" in origins.typed:
         raise UsageError("use it with --apply: nothing is written before", "write_limit")
     if revert is not None:
         _refuse_with_plan(sources, origins, "revert")
-        return _show(open_plan(Path(revert), connection).revert(place), output, call)
+        return _show(open_plan(Path(revert), connection).revert(place), call)
     if not sources:
         raise UsageError("name a stream, or a plan with --apply or --revert")
     shared = {name: values[name] or None for name in (*_CHOICE, *options.AWS)}
-    return _show(undo(*sources, start=start, until=until, plan=plan_file, **shared), output, call)
+    return _show(undo(*sources, start=start, until=until, plan=plan_file, **shared), call)
 
 
 def _refuse_with_plan(
@@ -157,13 +146,10 @@ def _about(plan: Undo) -> str:
     return f"the changes of {name} from {first} to {last}, both seconds included"
 
 
-def _show(plan: Undo, output: str, call: str) -> int:
+def _show(plan: Undo, call: str) -> int:
     logger.info(f"Undoes {_about(plan)}")
-    if output == "json":
-        write_document([*plan, *plan.kept])
-    else:
-        for step in (*plan, *plan.kept):
-            write_text("".join(f"{line}\n" for line in _lines(step)))
+    for step in (*plan, *plan.kept):
+        write_text("".join(f"{line}\n" for line in _lines(step)))
     kinds = Counter(_kind(step) for step in plan if not step.conflict)
     parts = [grouped(sum(kinds.values()), "item")]
     if kinds:
@@ -201,37 +187,23 @@ def _lines(step: UndoStep) -> Iterator[str]:
             yield from attribute_lines(name, pair)
 
 
-def _apply(plan: Undo, limit: float, output: str, call: str) -> int:
+def _apply(plan: Undo, limit: float, call: str) -> int:
     counts: Counter[Outcome] = Counter()
-    rows: list[dict[str, object]] = []
     try:
         for step, outcome in plan.apply(write_limit=limit):
             counts[outcome] += 1
-            reason = _reason(step, outcome)
-            if output == "json":
-                done = outcome.name.lower()
-                rows.append({"key": step.key, "outcome": done, "reason": reason or None})
-            elif reason:
-                word = "CONFLICT" if outcome is Outcome.CONFLICT else "KEPT  "
+            if outcome is not Outcome.RESTORED:
+                is_conflict = outcome is Outcome.CONFLICT
+                word, reason = ("CONFLICT", step.conflict) if is_conflict else ("KEPT  ", step.kept)
                 write_text(f"{word} {printable_key(wire_item(step.key))}: {reason}\n")
     except StreamError as error:
         error.add(f"; {_counted(counts)} so far; run the same command to continue")
         raise
-    finally:
-        if output == "json":
-            write_document(rows)
     path = plan.header.reverts or str(plan.path)
     option = "--apply" if plan.header.reverts else "--revert"
     back = f"; to take it back: {call} {option} {shlex.quote(path)}"
     logger.info(_counted(counts) + back * bool(counts[Outcome.RESTORED]))
     return 1 if counts[Outcome.CONFLICT] else 0
-
-
-def _reason(step: UndoStep, outcome: Outcome) -> str:
-    """Returns the reason for an item that was not written; "" for a written one."""
-    if outcome is Outcome.RESTORED:
-        return ""
-    return step.conflict if outcome is Outcome.CONFLICT else step.kept
 
 
 def _counted(counts: Counter[Outcome]) -> str:

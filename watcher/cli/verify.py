@@ -69,7 +69,6 @@ _With = Annotated[
         name="--with",
     ),
 ]
-_WithProfile = Annotated[str | None, Opt("the profile for another table: another account", "NAME")]
 _Ignore = Annotated[
     list[str] | None, Opt("an attribute that does not count; repeat it", "ATTRIBUTE")
 ]
@@ -91,7 +90,6 @@ def verify_command(line: CommandLine) -> options.Command:
 def _compare(
     *sources: _Sources,
     with_: _With = None,
-    with_profile: _WithProfile = None,
     ignore: _Ignore = None,
     lag: _Lag = "1m",
     read_limit: _Limit = None,
@@ -107,7 +105,7 @@ def _compare(
     with blame("lag"):
         age = timedelta(seconds=parse_seconds(lag))
     with status_line() as line:
-        copy = _copy(with_, with_profile, connection, read_limit)
+        copy = _copy(with_, connection, read_limit)
         verifier = Verifier(
             Sources.named(sources, connection, strict=True),
             copy,
@@ -140,12 +138,7 @@ def _show_progress(line: Line | None, items: int, units: float, share: float) ->
         line.set(f"{bar(share)} | {grouped(items, 'item')} | {units:,.0f} read units")
 
 
-def _copy(
-    name: str,
-    profile: str | None,
-    connection: AwsConfig,
-    read_limit: float | None,
-) -> Copy:
+def _copy(name: str, connection: AwsConfig, read_limit: float | None) -> Copy:
     """Opens a copy by its name. Raises UsageError, StreamError."""
     in_s3 = name.startswith("s3://")
     if "://" in name and not in_s3:
@@ -156,18 +149,13 @@ def _copy(
             name,
         )
     path = None if in_s3 else copy_path(name)
-    is_table = path is None and not in_s3
-    if profile and not is_table:
-        raise UsageError("it is for another table, not for a path", "with_profile")
     if path is not None and is_archive(path):
         raise UsageError("it holds changes, not items: give a copy of the items", "with_", name)
     if path is not None and not is_mirror(path):
         return FileCopy(path)
-    if not is_table:
+    if in_s3 or path is not None:
         return _mirror(name)
-    if profile:
-        connection = AwsConfig(None, profile)
-    elif name.startswith("arn:"):  # its own region counts, not that of the other table
+    if name.startswith("arn:"):  # its own region counts, not that of the other table
         connection = msgspec.structs.replace(connection, region=None)
     return TableCopy(open_table(name, connection), f"table {name}", read_limit)
 

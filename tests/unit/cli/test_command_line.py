@@ -13,8 +13,7 @@ import pytest
 from tests.simulator import Simulator
 from tests.support.program import told
 from watcher.cli import main
-from watcher.cli.command_line import CommandLine, command_line, parameters
-from watcher.cli.completion import complete_value
+from watcher.cli.command_line import CommandLine, command_line
 from watcher.cli.invocation import Invocation
 from watcher.errors import UsageError
 from watcher.records.record import Record
@@ -126,25 +125,6 @@ def test_without_a_word_a_few_lines_say_where_to_begin() -> None:
     assert done.out == [] and len(done.err) == 5
     assert "watcher demo" in done.said
     assert "--help" in done.said
-
-
-def test_every_value_that_a_tab_offers_is_one_that_the_option_takes() -> None:
-    offered = 0
-    options = {each.flags[0]: each for each in parameters(CommandLine("watch"))}
-    for name in [
-        "--from",
-        "--only",
-        "--on-error",
-        "--color",
-        "--engine",
-        "--log-format",
-        "--output",
-    ]:
-        for value in complete_value(options[name], ""):
-            word = value + {"retry:": "3", "dead-letter:": "x"}.get(value, "")
-            assert Invocation(CommandLine("watch", ["orders", name, word]))
-            offered += 1
-    assert offered == 27
 
 
 def test_two_names_for_one_checkpoint_are_refused() -> None:

@@ -69,19 +69,19 @@ def test_a_rewind_is_a_plan_first_and_then_done(simulator: Simulator, store: str
     numbers = stored(simulator, store)
     (shard,) = (each.id for each in simulator.shards)
     before = read_positions(store, AwsConfig())
-    status, out, told = run("rewind", store, "--from", "90m")
+    status, out, told = run(store, "--from", "90m")
     assert (status, read_positions(store, AwsConfig())) == (0, before)
     (line,) = out
     assert line.startswith(f"orders  {shard}  after {numbers[-1]} -> from 20")
     assert told == "Plan: 1 position; nothing was written; to do it, add --apply"
-    status, out, told = run("rewind", store, "--from", "90m", "--apply")
+    status, out, told = run(store, "--from", "90m", "--apply")
     assert (status, len(out), told) == (0, 1, "Written: 1 position")
     (after,) = read_positions(store, AwsConfig())
     with Stream(simulator.stream_arn, all_to_dict([after])) as stream:
         record = next(stream)
         assert record is not None
         assert record.sequence_number == numbers[-1]
-    assert run("rewind", store, "--from", "10m")[1:] == ([], "Plan: nothing to do")
+    assert run(store, "--from", "10m")[1:] == ([], "Plan: nothing to do")
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -94,36 +94,33 @@ def test_nothing_is_written_while_a_watch_uses_the_store(
         watch.peek()
         assert watch.stand_by(lambda: False)
         before = read_positions(store, AwsConfig())
-        status, _, told = run("rewind", store, "--from", "2h", "--apply")
+        status, _, told = run(store, "--from", "2h", "--apply")
         assert (status, "another watch uses it" in told) == (2, True), told
         assert read_positions(store, AwsConfig()) == before
-        assert run("show", store)[0] == 0
-        assert run("rewind", store, "--from", "2h")[0] == 0, "a plan may be made"
+        assert run(store)[0] == 0
+        assert run(store, "--from", "2h")[0] == 0, "a plan may be made"
 
 
 def test_show_prints_each_position(simulator: Simulator) -> None:
     numbers = stored(simulator, "state.json")
-    status, (stream, shard), _ = run("show", "state.json")
+    status, (stream, shard), _ = run("state.json")
     assert status == 0
     assert stream.startswith(f"orders  {simulator.stream_arn}  saved 20")
     assert shard == f"  {simulator.shards[0].id}  after {numbers[-1]}"
-    _, out, _ = run("show", "state.json", "-o", "json")
+    _, out, _ = run("state.json", "-o", "json")
     assert all_from_json("\n".join(out)) == read_positions("state.json", AwsConfig())
-    assert run("show", "none.json") == (2, [], "error: nothing is stored in none.json")
+    assert run("none.json") == (2, [], "error: nothing is stored in none.json")
     assert not list(Path().glob("none*")), "to look leaves no file"
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["rewind", "a.json"], "give a time such as 2h, or trim-horizon"),
-        (["rewind", "a.json", "--from", "latest"], "rewind only moves back"),
-        (["rewind", "a.json", "--from", "2h", "-o", "json"], "it goes with show"),
-        (["rewind", "a.json", "--from", "2h"], "nothing is stored there"),
-        (["show", "a.json", "b.json"], "one word too many: b.json"),
-        (["show", "a.json", "--apply"], "it goes with rewind"),
-        (["show", "redis://a"], "no redis:// here"),
-        (["move", "a.json"], "show"),
+        (["a.json", "--from", "latest"], "positions only move back"),
+        (["a.json", "--from", "2h", "-o", "json"], "--output: it is for positions as they are"),
+        (["a.json", "--from", "2h"], "nothing is stored in a.json"),
+        (["a.json", "--apply"], "--apply: it goes with --from"),
+        (["redis://a"], "no redis:// here"),
     ],
 )
 def test_what_can_not_be(

@@ -1,6 +1,5 @@
 """`undo`: the plan, the writing, its last line and exit status, and taking it back."""
 
-import json
 import re
 import stat
 import subprocess
@@ -106,24 +105,6 @@ def test_the_plan_the_writing_and_the_way_back(simulator: Simulator, tmp_path: P
     assert (status, last[:23]) == (0, "restored 3, conflicts 0")
     assert last.endswith(f"{back} --apply {tmp_path / path}")
     assert items(simulator) == before
-
-
-def test_the_plan_and_what_has_become_of_it_as_json(simulator: Simulator) -> None:
-    path = "plan.jsonl"
-    interval = "--from", at(simulator, 12), "--until", at(simulator, 10.5)
-    done = told(0, "undo", "orders", *interval, "-o", "json", "--plan", path)
-    planned = {row["key"]["pk"]["S"]: row for row in json.loads(done.printed)}
-    assert planned["b"]["now"] is None and planned["b"]["before"]["set"] == {"SS": ["x", "y"]}
-    assert planned["c"]["conflict"] == "it was changed since" and planned["a"]["conflict"] == ""
-    assert [json.loads(line) for line in Path(path).read_text().splitlines()[1:]] == [
-        *planned.values()
-    ], "as in the plan's file"
-    applied = json.loads(told(1, "undo", "--apply", path, "-o", "json").printed)
-    outcomes = {row["key"]["pk"]["S"]: row["outcome"] for row in applied}
-    assert outcomes == {"a": "restored", "b": "restored", "c": "conflict", "new": "restored"}
-    rows = json.loads(told(0, "undo", "orders", "--from", at(simulator, 12), "-o", "json").printed)
-    kept = {row["key"]["pk"]["S"]: row["kept"] for row in rows}
-    assert kept == {**dict.fromkeys(("a", "b", "new"), "it is as it was before"), "c": ""}
 
 
 def test_the_next_command_is_printed_as_this_one_was_called(

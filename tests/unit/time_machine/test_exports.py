@@ -86,7 +86,7 @@ def test_a_stream_goes_on_from_an_export_without_a_scan(tmp_path: Path, ledger: 
 def test_the_command_takes_an_archive_and_an_export(tmp_path: Path, ledger: Ledger) -> None:
     made = Exported(ledger, tmp_path)
     second = made.full_time + 3
-    words = ["as-of", made.lake, "--at", moment(second).isoformat(), "--baseline", str(made.full)]
+    words = ["as-of", made.lake, moment(second).isoformat(), "--baseline", str(made.full)]
     said = told(0, *words, "--dynamodb-json")
     found = [native_item(line.encode()) for line in said.out]
     assert by_key(found) == ledger.at(int(second))
@@ -94,7 +94,7 @@ def test_the_command_takes_an_archive_and_an_export(tmp_path: Path, ledger: Ledg
     assert (
         "or give an export of the table with --baseline" in told(2, "as-of", made.lake, "1h").said
     )
-    assert "in the future" in told(2, *words[:2], "--at", "2999-01-01T00:00Z", *words[4:]).said
+    assert "in the future" in told(2, *words[:2], "2999-01-01T00:00Z", *words[3:]).said
 
 
 @pytest.mark.usefixtures("bucket")

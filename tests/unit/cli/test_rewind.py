@@ -15,7 +15,7 @@ from watcher import Stream
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.model import AtTime, Position, TrimHorizon
-from watcher.pull.rewind import rewound
+from watcher.cli.positions import rewound
 from watcher.streams.checkpoint_format import all_to_dict, from_json
 
 AHEAD = 7200.0
