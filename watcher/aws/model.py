@@ -20,6 +20,12 @@ WireValue: TypeAlias = Mapping[str, Any]
 WireItem: TypeAlias = Mapping[str, WireValue]
 """An item, or a key, as it is on the wire: its attributes' names and values."""
 
+
+def typed(value: WireValue) -> tuple[str, Any]:
+    """Returns a value's type and content; null where DynamoDB Local 3 leaves out the type."""
+    return next(iter(value.items()), ("NULL", True))
+
+
 CLOCKS_APART = timedelta(seconds=2)
 """The largest difference between the clocks of the service's front end and its stamps.
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import pyarrow as pa
 
-from watcher.aws.model import WireItem, WireValue
+from watcher.aws.model import WireItem, WireValue, typed
 from watcher.declared import Opt
 from watcher.errors import UsageError
 from watcher.mirror.values import Converter, converter
@@ -164,7 +164,7 @@ class MirrorColumns:
             item = item_of(text.encode())
             for name, value in item.items():
                 if name not in self._fields and name not in found and self._may_be_column(name):
-                    ((kind, _),) = value.items()
+                    kind, _ = typed(value)
                     if kind != "NULL":
                         found[name] = kind
         return found
@@ -186,7 +186,7 @@ class MirrorColumns:
                     value = normal_key({name: value})[name]
                 if self.item_form:
                     rest[name] = value
-                if "NULL" in value:
+                if typed(value)[0] == "NULL":
                     continue
                 found = self._value(name, value)
                 if found is not None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from watcher.aws.model import WireValue
+from watcher.aws.model import WireValue, typed
 from watcher.records.diff import to_number
 from watcher.records.plain_json import plain
 
@@ -40,7 +40,7 @@ def converter(kind: pa.DataType) -> Converter:
 
 def _string(value: WireValue) -> str | None:
     """Converts to text: a string as it is, a number's digits, base64, or plain JSON."""
-    ((kind, content),) = value.items()
+    kind, content = typed(value)
     if kind in ("S", "N", "B"):
         return str(content)
     raw = msgspec.Raw(msgspec.json.encode(value))

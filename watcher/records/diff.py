@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from watcher.aws.model import WireItem, WireValue
+from watcher.aws.model import WireItem, WireValue, typed
 from watcher.errors import WatcherError
 from watcher.records.wire import SNAPSHOT, WireRecord
 
@@ -149,11 +149,9 @@ _MEANING: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def _meaning(value: WireValue) -> tuple[str, Content]:
-    for kind, content in value.items():
-        if kind in _MEANING:
-            return kind, _MEANING[kind](content)
-    if not value:  # its type is left out: null, as `native` reads it
-        return "NULL", None
+    kind, content = typed(value)
+    if kind in _MEANING:
+        return kind, _MEANING[kind](content)
     raise WatcherError(f"not a DynamoDB attribute value: {value!r}")
 
 

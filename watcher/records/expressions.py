@@ -18,6 +18,7 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NamedTuple
 
+from watcher.aws.model import typed
 from watcher.errors import UsageError, WatcherError
 from watcher.records.conditions import (
     All,
@@ -301,11 +302,11 @@ def _ordered(left: Operand, sign: str, right: Operand) -> Test:
 
 
 def _type(value: Value) -> str | None:
-    return None if value is ABSENT else next(iter(value))
+    return None if value is ABSENT else typed(value)[0]
 
 
 def _content(value: Value) -> Content:
-    return None if value is ABSENT else next(iter(value.values()))
+    return None if value is ABSENT else typed(value)[1]
 
 
 def _is_same(left: Value, right: Value) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from watcher.aws.json_text import read
-from watcher.aws.model import WireItem, WireValue
+from watcher.aws.model import WireItem, WireValue, typed
 from watcher.errors import UsageError, blame, refuse_other_than_text, texts
 from watcher.records.conditions import (
     All,
@@ -211,7 +211,7 @@ def _of_text(text: str) -> OfRecord:
 
 
 def _holds(text: str, value: WireValue) -> bool:
-    ((kind, content),) = value.items()
+    kind, content = typed(value)
     match kind:
         case "M":
             return any(text in name or _holds(text, each) for name, each in content.items())

@@ -35,7 +35,7 @@ from dateutil.tz import tzlocal
 from msgspec import UNSET, UnsetType
 
 from watcher.aws.json_text import mend
-from watcher.aws.model import ShardKey, WireItem, WireValue
+from watcher.aws.model import ShardKey, WireItem, WireValue, typed
 from watcher.errors import WatcherError
 from watcher.records.diff import ABSENT, Absent, changed_values, images_missing, to_number
 from watcher.records.wire import (
@@ -122,11 +122,9 @@ _NATIVE: Final[dict[str, Callable[[Any], Any]]] = {
 
 def native(attribute: WireValue) -> NativeValue:
     """Converts a wire value (`{"N": "1"}`) as boto3's TypeDeserializer does (`Decimal(1)`)."""
-    for kind, convert in _NATIVE.items():
-        if kind in attribute:
-            return convert(attribute[kind])
-    if not attribute:  # DynamoDB Local 3 leaves out the type of an empty map or list
-        return None
+    kind, content = typed(attribute)
+    if kind in _NATIVE:
+        return _NATIVE[kind](content)
     raise WatcherError(f"not a DynamoDB attribute value: {attribute!r}")
 
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Final, TypeAlias
 
-from watcher.aws.model import WireItem, WireValue
+from watcher.aws.model import WireItem, WireValue, typed
 from watcher.records.diff import ABSENT, Absent, Content, number_text, same, to_number
 
 Value: TypeAlias = WireValue | Absent
@@ -49,11 +49,11 @@ def reads_as(expected: Value, copied: Value, form: Form) -> bool:
 
 
 def _reads_as(expected: WireValue, copied: WireValue, form: Form) -> bool:
-    kind, content = _part(expected)
-    found_kind, found = _part(copied)
+    kind, content = typed(expected)
+    found_kind, found = typed(copied)
     if form is Form.COLUMNS and found_kind == "S" and kind in _AS_TEXT:
         copied = parsed_value(found)
-        found_kind, found = _part(copied)
+        found_kind, found = typed(copied)
     if kind == "M":
         return found_kind == "M" and not differing_names(content, found, form)
     if kind == "L":
@@ -116,8 +116,3 @@ def parsed_value(text: str) -> WireValue:
         return plain_value(_json.decode(text))
     except (ValueError, RecursionError):
         return {"S": text}
-
-
-def _part(value: WireValue) -> tuple[str, Content]:
-    ((kind, content),) = value.items()
-    return kind, content

@@ -299,9 +299,9 @@ def test_a_removal_of_what_is_not_there_moves_the_position(to: Path, ledger: Led
 def test_columns_grow_and_what_fits_in_none_is_rescued(to: Path, ledger: Ledger) -> None:
     ledger.change("a", {"pk": {"S": "a"}, "total": {"N": "12.50"}})
     ledger.settle()
-    given = given_columns("total decimal(12,2)")
+    given = given_columns("total decimal(12,2), m string")
     run(job(ledger, to, given=given))
-    ledger.change("a", {"pk": {"S": "a"}, "total": {"N": "0.001"}, "new": {"S": "x"}})
+    ledger.change("a", {"pk": {"S": "a"}, "m": {}, "total": {"N": "0.001"}, "new": {"S": "x"}})
     ledger.change("b", {"pk": {"S": "b"}, "new": {"N": "1"}, "NEW": {"S": "y"}})
     ledger.settle()
     run(job(ledger, to, given=given))

@@ -34,6 +34,7 @@ PAID = record(
         "tags": {"SS": ["new", "gift"]},
         "lines": {"L": [{"N": "1"}, {"M": {"sku": {"S": "a'b"}}}]},
         "odd name": {"BOOL": True},
+        "untyped": {},  # by DynamoDB Local 3, for an empty map or list
         "raw": {"B": "AAE="},
         "face": {"S": "é\N{GRINNING FACE}"},
         "new": {"M": {"x": {"NULL": True}}},
@@ -59,6 +60,7 @@ def holds(text: str, one: WireRecord) -> bool:
         "old.total = 100 and old.total == 100.0",
         "status = 'open' or (total >= 250 and total <= 250)",
         "total between 200 and 300",
+        "untyped = null and not untyped between 1 and 2 and not size(untyped) < 1",
         "total in (1, 2.5e2)",
         'lines[0] = 1 and lines[1].sku = "a\'b"',
         r"lines[1].sku = 'a\'b'",

@@ -8,7 +8,6 @@ from hypothesis import given
 
 from tests.support.odd_pages import pages
 from watcher.aws.json_text import read
-from watcher.records.diff import same
 from watcher.records.page import decode
 from watcher.records.plain_json import plain_json, wire_json
 from watcher.records.record import native
@@ -79,4 +78,3 @@ def test_a_value_whose_type_is_left_out_is_null_wherever_it_is_read() -> None:
     """https://github.com/awslabs/amazon-dynamodb-local-samples/issues/37: empty maps and lists."""
     assert plain_json([b'{"m":{},"l":{"L":[{}]}}']) == ['{"m":null,"l":[null]}']
     assert native({}) is None and native({"L": [{}]}) == [None]
-    assert same({}, {}) and not same({}, {"N": "1"})
