@@ -101,7 +101,7 @@ class SteppedReads(ReadAhead):
             self._news = True
             self.wake()
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float, least: float = 0.0) -> None:
         end = self._scheduler.now + seconds
         self._news = False
         while not self._news and self._scheduler.step(end):

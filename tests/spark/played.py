@@ -156,7 +156,7 @@ class InTurn(ReadAhead):
         super().__init__(ARN, clock, **more)
         self._stream, self._hand_clock = stream, clock
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float, least: float = 0.0) -> None:
         if not step(self, self._stream):
             self._hand_clock.sleep(min(seconds, self.seconds_until_due()))
 

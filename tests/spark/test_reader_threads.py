@@ -64,6 +64,15 @@ def test_many_shards_are_read_by_few_threads(threads: ReadAhead, stream: PlayedS
     assert set(threading.enumerate()) <= before
 
 
+def test_many_reads_end_a_wait_once(threads: ReadAhead, stream: PlayedStream) -> None:
+    for index in range(20):
+        stream.write(f"s{index}", range(10))
+        add(threads, f"s{index}")
+    with threads.lock:
+        threads.wait(5, least=0.5)
+        assert all(shard.attempted for shard in threads.shards.values())
+
+
 def test_what_a_thread_can_not_bear_is_left_for_the_planner(
     threads: ReadAhead, stream: PlayedStream
 ) -> None:

@@ -187,7 +187,7 @@ class ListingProgress:
             text = f"a listing of {self._what} that does not end, after {self._progress(found)}"
             raise TransientError(text, overdue=True)
         if self._seconds >= _LOG_FROM_SECONDS:
-            text = f"The listing of {self._what} takes long: 100 a page, four pages a second"
+            text = f"The listing of {self._what} takes long: 100 a page, a few pages a second"
             _warn_once(text, self._arn)
         return False
 

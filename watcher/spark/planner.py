@@ -37,6 +37,8 @@ logger = logging.getLogger("watcher")
 
 _IDLE_ANSWER_SECONDS: Final = 0.04
 """The time until an idle query gets its answer, as Spark asks every 12 ms; news end it."""
+_PASSES_SHARE: Final = 0.2
+"""The share of the time in which the planner looks at all shards; in the rest they are read."""
 _FIRST_READS_SECONDS: Final = 0.1
 """The wait for the first reads of shards, so that the first micro-batch has all of them."""
 _FIRST_ANSWER_SECONDS: Final = 5.0
@@ -171,16 +173,17 @@ class Planner:
         now = self._clock.monotonic()
         deadline, first_reads_by = now + _IDLE_ANSWER_SECONDS, now + _FIRST_READS_SECONDS
         while True:
+            began = self._clock.monotonic()
             pending = coordinator.refresh(self._background)
             with self._ahead.lock:
                 self._handle_events(coordinator)
                 self._refresh_shards(coordinator)
                 if not self._are_tried() and self._clock.monotonic() < first_reads_by:
-                    self._ahead.wait(_IDLE_ANSWER_SECONDS)
+                    self._wait(began)
                     continue
                 end = self._next_end(start, max_records, coordinator)
                 if end is not None and self._is_filling(max_records, now + _FILL_SECONDS):
-                    self._ahead.wait(_IDLE_ANSWER_SECONDS)
+                    self._wait(began)
                     continue
                 if end is not None:
                     self._planned = end.shards
@@ -191,7 +194,16 @@ class Planner:
                     return beginning
                 if self._confirm_nothing(coordinator, deadline):
                     return start
-                self._ahead.wait(_IDLE_ANSWER_SECONDS)
+                self._wait(began)
+
+    def _wait(self, began: float) -> None:
+        """Waits for news, and for more of them after a long look, which began at this time.
+
+        A look at a thousand shards takes longer than a read of one.
+        """
+        took = self._clock.monotonic() - began
+        least = min(took * (1 / _PASSES_SHARE - 1), _IDLE_ANSWER_SECONDS)
+        self._ahead.wait(_IDLE_ANSWER_SECONDS, least)
 
     def _next_beginning(self, coordinator: Coordinator) -> Offset | None:
         """Returns the start of the table's next stream, or of this one from scratch, if due."""

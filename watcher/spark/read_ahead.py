@@ -209,9 +209,12 @@ class ReadAhead:
             self._threads.append(thread)
             thread.start()
 
-    def wait(self, seconds: float) -> None:
-        """Waits up to `seconds` for a read."""
+    def wait(self, seconds: float, least: float = 0.0) -> None:
+        """Waits up to `seconds` for a read, and `least` in any case."""
+        began = self._clock.monotonic()
         self._has_read.wait(seconds)
+        left = began + least - self._clock.monotonic()
+        self._has_read.wait_for(lambda: False, max(left, 0.0))
 
     def stop(self) -> None:
         """Ends the threads; waits a moment for one that is in a call."""
