@@ -274,7 +274,6 @@ def start(process: BaseProcess) -> None:
                 process.start()
             _started.add(process)
         except EOFError as error:  # Python 3.14 raises an OSError by itself
-            text = "the fork server has ended"
-            raise ConnectionResetError(errno.ECONNRESET, text) from error
+            raise ConnectionResetError(errno.ECONNRESET, "the fork server has ended") from error
         finally:
             _starting.is_ours = False

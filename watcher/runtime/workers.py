@@ -132,7 +132,8 @@ class Workers:
             with contextlib.suppress(BrokenPipeError):  # it is dead: `receive` will report that
                 worker.process.send(ReadShard(assignment, counters.slot))
         except OSError as error:
-            if not self._has_started:
+            is_server_s = isinstance(error, ConnectionError)  # the next start runs another server
+            if not self._has_started and (reading.deaths or not is_server_s):
                 raise ResourceError(f"can't start a worker: {failed_start(error)}") from error
             self._start_later(shard_key, reading)
             if worth_logging(reading.deaths, from_failure=1):

@@ -26,6 +26,8 @@ from watcher.runtime.protocol import (
 from watcher.runtime.workers import Workers
 from watcher.streams.messages import Message, ReaderCrashed, ReaderEnded, ReadFailed
 
+TOO_MANY = OSError(24, "Too many open files")
+
 
 class Played:
     """Workers whose processes are started in name only."""
@@ -38,11 +40,11 @@ class Played:
         )
         self.processes: list[PlayedProcess] = []
         self.writers: dict[str, MessageWriter] = {}
-        self.refuse = False
+        self.refuse: OSError | None = None
 
     def _start(self, name: str, work: Any, writer: MessageWriter, counters: Any) -> Any:
         if self.refuse:
-            raise OSError(24, "Too many open files")
+            raise self.refuse
         self.processes.append(PlayedProcess())
         # As a process has it: its own copy of the pipe's end.
         self.writers[name] = MessageWriter(Connection_(os.dup(writer.fileno()), readable=False))
@@ -66,11 +68,7 @@ class Played:
     def read_by(self) -> list[list[str]]:
         """What each process was told to read."""
         return [
-            [
-                command.assignment.shard_id
-                for command in process.commands
-                if isinstance(command, ReadShard)
-            ]
+            [each.assignment.shard_id for each in process.commands if isinstance(each, ReadShard)]
             for process in self.processes
         ]
 
@@ -152,20 +150,22 @@ def test_where_no_further_process_can_be_started_shards_share_them_and_it_is_sai
     played: Played, caplog: pytest.LogCaptureFixture
 ) -> None:
     played.start("a", "b")
-    played.refuse = True
+    played.refuse = TOO_MANY
     played.start("c", "d", "e")
     assert caplog.messages == [
         "No more than 2 processes can be started: Too many open files; shards share them"
     ]
     assert played.read_by() == [["a", "c", "e"], ["b", "d"]]
     played.clock.sleep(61)
-    played.refuse = False
+    played.refuse = None
     played.start("f")
     assert played.read_by()[2] == ["f"]
 
 
 def test_where_none_could_ever_be_started_that_is_an_error(played: Played) -> None:
-    played.refuse = True
+    played.refuse = ConnectionResetError(104, "the fork server has ended")
+    played.start("a")  # later, by another server
+    played.refuse = TOO_MANY
     with pytest.raises(ResourceError, match=r"can't start a worker: Too many.*ulimit -n") as caught:
         played.start("a")
     assert caught.value.exit_status == 3
@@ -175,7 +175,7 @@ def test_a_shard_that_its_process_does_not_listen_to_is_due_later(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played.start("a")
-    played.refuse = True
+    played.refuse = TOO_MANY
 
     def full(command: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
