@@ -408,6 +408,6 @@ def _handler(each: object) -> "Handler":
     if not callable(each):
         raise UsageError(f"handler {each!r} can't be called: give a function of a record")
     name = getattr(each, "__name__", repr(each))
-    if reason := unfit(each, "record", is_awaited=True):
+    if reason := unfit(each, "record"):
         raise UsageError(f"handler {name} {reason}")
     return Handler(name, each)

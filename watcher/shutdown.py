@@ -33,7 +33,6 @@ class Overdue(KeyboardInterrupt):
     def __init__(
         self, text: str = "Interrupted: a handler or a write took longer than --stop-timeout"
     ) -> None:
-        """`text` is for the log; it is empty where another line names the work."""
         super().__init__(text)
 
 

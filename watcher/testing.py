@@ -31,7 +31,7 @@ import pytest
 from boto3.dynamodb.types import TypeSerializer
 
 from watcher.aws.model import WireItem
-from watcher.delivery.coroutines import Coroutines
+from watcher.delivery.callables import check_answer
 from watcher.delivery.handler import Failure, Handler
 from watcher.delivery.handler_modules import described, load
 from watcher.errors import UsageError
@@ -141,16 +141,14 @@ class WatchedTable:
         if isinstance(handler, str | Path):
             handler = load(described(Path(handler)), options)
         loaded = handler if isinstance(handler, Handler) else Handler("handler", handler)
-        records, coroutines = self.changes(), Coroutines()
-        loaded.finish = coroutines.finish
+        records = self.changes()
         try:
             for record in records:
-                loaded.finish(loaded.handle(record))
+                check_answer(loaded.handle(record))
             loaded.drain()
         except Failure as failure:  # of a batch
             raise failure.error from None
-        loaded.finish(loaded.close())
-        coroutines.close()
+        check_answer(loaded.close())
         return records
 
 

@@ -101,7 +101,6 @@ def handle(record):
         time.sleep(0.01)
     time.sleep(0.5 if len(begun) == 2 else 0.0)
 """
-ASYNC = "import asyncio\n" + SLOW.replace("time.", "await asyncio.").replace("def", "async def")
 
 
 def handler(folder: Path, text: str, name: str = "mine") -> tuple[str, ...]:
@@ -118,10 +117,10 @@ def of_handler(lines: list[str]) -> list[str]:
     ("number", "slow", "options"),
     [
         (signal.SIGTERM, SLOW, []),
-        pytest.param(*(signal.SIGHUP, ASYNC, ["--concurrency", "2"]), marks=pytest.mark.proof),
+        pytest.param(signal.SIGHUP, SLOW, ["--concurrency", "2"], marks=pytest.mark.proof),
         pytest.param(signal.SIGINT, SLOW, ["--print-json"], marks=pytest.mark.proof),
     ],
-    ids=["alone", "async and concurrent", "two observers"],
+    ids=["alone", "concurrent", "two observers"],
 )
 def test_a_slow_observer_gets_the_record_in_hand_and_nothing_behind_it(
     sim: Simulator, tmp_path: Path, number: signal.Signals, slow: str, options: list[str]

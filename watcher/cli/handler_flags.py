@@ -205,7 +205,7 @@ class Choice:
         for name, value in self._chosen:
             if name == _CALL.name:
                 with blame(name):
-                    made.append(Handler(value, function(value, "record", is_awaited=True)))
+                    made.append(Handler(value, function(value, "record")))
             elif name == _LAMBDA.name:
                 with blame(name):
                     settings = options.values(lambda_function, self._values)

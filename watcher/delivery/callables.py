@@ -1,4 +1,4 @@
-"""Finds functions that a plain call would not run: coroutines, or those with other parameters."""
+"""Finds functions that a call would not run: coroutines, or those with other parameters."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ class NotRunError(Exception):
     """A call has returned a coroutine or a generator: no code of the function has run."""
 
 
-def unfit(function: Callable[..., object], *arguments: str, is_awaited: bool = False) -> str:
+def unfit(function: Callable[..., object], *arguments: str) -> str:
     """Returns why a call with these arguments would not run the function; "" if it would.
 
-    With `is_awaited`, an `async def` counts as run. A plain function that wraps an async one is
-    accepted: it may run it.
+    A plain function that wraps an async one is accepted: it may run it.
     """
     inner = function
     while isinstance(inner, functools.partial):
@@ -24,8 +23,8 @@ def unfit(function: Callable[..., object], *arguments: str, is_awaited: bool = F
     for each in (inner, type(inner).__call__):
         if inspect.isasyncgenfunction(each):
             return "is an async generator, and nothing would run it; use return instead of yield"
-        if inspect.iscoroutinefunction(each) and not is_awaited:
-            return "is async, and nothing would await it"
+        if inspect.iscoroutinefunction(each):
+            return "is async, and nothing would await it: run it in a plain function"
         if inspect.isgeneratorfunction(each):
             return "is a generator, and nothing would run it; use return instead of yield"
     try:

@@ -39,8 +39,6 @@ _TICK_SECONDS = 0.2
 """The delay between checks of waiting batches, the same as the loop's."""
 _LOOK_SECONDS = 0.02
 """The loop's delay between checks whether a handler has made room, or ended."""
-_LAST_SECONDS = 0.5
-"""The part of `--stop-timeout` that is kept for the end of cancelled tasks."""
 _RESERVE_SECONDS = 5.0
 """The time for which no change starts, so that a snapshot's items get their turn; then the other
 way round."""
@@ -275,13 +273,7 @@ class ConcurrentDelivery(Delivery):
     def _stop(self) -> None:
         """Starts no more records, and waits for those in hand."""
         self._has_stopped = True
-        shutdown = self._dispatcher.shutdown
-        last = min(_LAST_SECONDS, shutdown.timeout / 4)
-        error = self._wait_and_save(shutdown.seconds_left - last)
-        if self._is_at_work:  # cancelled tasks may need a moment for their end
-            self._dispatcher.cancel()
-            last_error = self._wait_and_save(last)
-            error = error or last_error
+        error = self._wait_and_save()
         self._pool.close()
         for queue in self._queues.values():
             if queue.is_taken and queue.in_hand:
@@ -295,12 +287,13 @@ class ConcurrentDelivery(Delivery):
     def _is_at_work(self) -> bool:
         return any(queue.is_taken for queue in self._queues.values())
 
-    def _wait_and_save(self, seconds: float) -> BaseException | None:
+    def _wait_and_save(self) -> BaseException | None:
         """Waits for the records in hand, and saves those that are done: a kill may end the wait.
 
         Returns the error of a save, after the wait: no handler has less time because of it.
         """
-        until, error = self._clock.monotonic() + seconds, None
+        until = self._clock.monotonic() + self._dispatcher.shutdown.seconds_left
+        error: BaseException | None = None
         while self._is_at_work and self._clock.monotonic() < until:
             try:
                 if error is None:
@@ -348,8 +341,7 @@ class ConcurrentDelivery(Delivery):
                     queue.jobs.popleft()
                     yield
         except Overdue as error:
-            if text := str(error):
-                logger.warning(text)
+            logger.warning(str(error))
         except BaseException as error:
             self._error = self._error or error
         finally:

@@ -15,7 +15,7 @@ from watcher import process_start
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery import output
-from watcher.delivery.coroutines import Coroutines
+from watcher.delivery.callables import check_answer
 from watcher.delivery.failures import FailedRecordSink, FailureLog, FailurePolicy, which_of
 from watcher.delivery.handler import Failure, Handler
 from watcher.delivery.output import OutputClosed
@@ -75,12 +75,9 @@ class Dispatcher:
         self._in_threads = in_threads
         self._check = check
         self._clock = clock
-        self._coroutines = Coroutines(aside=in_threads)
         for handler in handlers if times_handlers else ():
             handler.durations = Durations()
         self._calls = [(self._call_of(handler), handler) for handler in handlers]
-        for handler in handlers:
-            handler.finish = self._coroutines.finish
         # With several handlers, their output alternates record by record.
         self._handle_page = handlers[0].handle_page if len(handlers) == 1 else None
         self._is_closing = False
@@ -130,13 +127,12 @@ class Dispatcher:
         durations = handler.durations
         if durations is None or handler.times_itself:
             return handler.handle
-        monotonic, finish = self._clock.monotonic, self._coroutines.finish
+        monotonic = self._clock.monotonic
 
         def timed(record: Record) -> None:
             began = monotonic()
             try:
-                if (answer := handler.handle(record)) is not None:
-                    finish(answer)
+                check_answer(handler.handle(record))
             finally:
                 durations.add(monotonic() - began)
 
@@ -154,7 +150,7 @@ class Dispatcher:
         for call, handler in self._calls:
             try:
                 if (answer := call(record)) is not None:
-                    self._coroutines.finish(answer)
+                    check_answer(answer)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
@@ -332,10 +328,6 @@ class Dispatcher:
                     text += f": {error_text(error)}; stopped before what it has kept back"
                     raise HandlerError(text, handler=handler.name) from error
 
-    def cancel(self) -> None:
-        """Breaks off what handlers do in other threads, where that is possible."""
-        self._coroutines.cancel()
-
     def close(self) -> None:
         """Calls each handler's `close`, even if another's fails.
 
@@ -345,13 +337,6 @@ class Dispatcher:
         for handler in self._handlers:
             self._drain_last(handler)
         failed = [text for handler in self._handlers if (text := self._close_handler(handler))]
-        try:
-            with self.shutdown.may_interrupt():
-                self._coroutines.close()
-        except Overdue:
-            logger.warning(
-                "A handler's task ignores its cancellation: watcher no longer waits for it"
-            )
         self.failure_log.log_repeats()
         self.given_up.close()
         # The handlers' last output; the program's own last flush reports an error.
@@ -364,7 +349,7 @@ class Dispatcher:
         """Closes a handler; returns the text of its failure, if it fails."""
         try:
             with self.shutdown.may_interrupt():
-                handler.finish(handler.close())
+                check_answer(handler.close())
         except Overdue:
             logger.warning(f"handler {handler.name} did not finish closing")
         except KeyboardInterrupt:

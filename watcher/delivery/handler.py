@@ -37,8 +37,6 @@ class Handler:
     """Called once, behind the last record."""
     flush_buffers: Callable[[], object]
     """Writes out the handler's buffers; `flush` calls it."""
-    finish: Callable[[object], object]
-    """Awaits a coroutine that the handler returned; refuses a generator."""
     handle_page: Callable[[RecordPage], bool] | None = None
     """A shortcut: handles several records of a shard in one call.
 
@@ -59,7 +57,6 @@ class Handler:
         self.name = name
         self.handle = handle
         self.close = close or _nothing
-        self.finish = check_answer
         self.flush_buffers = flush or _nothing
 
     def page_end(self, shard_key: ShardKey) -> None:
@@ -76,7 +73,7 @@ class Handler:
 
         Raises the write's error, which is no failure of a record.
         """
-        self.finish(self.flush_buffers())
+        check_answer(self.flush_buffers())
 
     def first_pending(self, shard_key: ShardKey) -> str | None:
         """Returns the sequence number of a shard's first unprocessed record, or None.
@@ -93,7 +90,7 @@ class Handler:
         """Goes on after a failure: with the next records if given up, else with a retry."""
         if not given_up:
             for record in failure.records:
-                self.finish(self.handle(record.as_it_came()))
+                check_answer(self.handle(record.as_it_came()))
 
 
 def _nothing(*arguments: object) -> None:

@@ -204,13 +204,13 @@ def module_handler(module: ModuleType, name: str, place: str) -> Handler:
         (flush, "flush", []),
     ]
     for each, what, given in parts:
-        if callable(each) and (reason := unfit(each, *given, is_awaited=True)):
+        if callable(each) and (reason := unfit(each, *given)):
             raise UsageError(f"handler {place}: {what} {reason}")
     close, flush = (each if callable(each) else None for each in (close, flush))
     return Handler(name, handle, close, flush=flush)
 
 
-def function(name: str, *arguments: str, is_awaited: bool = False) -> Callable[..., object]:
+def function(name: str, *arguments: str) -> Callable[..., object]:
     """Imports `package.module:function`, also from the working folder.
 
     Raises UsageError where the function does not exist, or a call with arguments of these names
@@ -233,7 +233,7 @@ def function(name: str, *arguments: str, is_awaited: bool = False) -> Callable[.
     if not callable(found):
         raise UsageError(f"{name}: {module_name} has no function {path}")
     loaded: Callable[..., object] = found
-    if reason := unfit(loaded, *arguments, is_awaited=is_awaited):
+    if reason := unfit(loaded, *arguments):
         raise UsageError(f"{name} {reason}")
     return loaded
 

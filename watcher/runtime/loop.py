@@ -102,8 +102,7 @@ class Manager:
         except OutputClosed:
             pass  # whatever read our output has ended: so does the watch, quietly
         except Overdue as error:
-            if text := str(error):
-                logger.warning(text)
+            logger.warning(str(error))
         finally:
             self._end()
         self.saver.raise_error()

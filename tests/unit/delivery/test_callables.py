@@ -50,8 +50,6 @@ class Async:
 )
 def test_what_never_runs_is_named(function: Callable[..., Any], word: str) -> None:
     assert unfit(function, "record").startswith(word)
-    is_run = "generator" not in unfit(function, "record")
-    assert (unfit(function, "record", is_awaited=True) == "") is is_run
 
 
 def of_a_session(session: object, record: object) -> None: ...

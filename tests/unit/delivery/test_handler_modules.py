@@ -83,7 +83,7 @@ def test_dataclasses_and_pickling_work_in_a_handler_module(folder: Path) -> None
         ("def handle(:\n", "broken.py:1: "),
         ("x = 1\n", "broken.py has no function handle"),
         ("handle = 3\n", "broken.py has no function handle"),
-        ("async def handle(record): yield\n", "broken.py: handle is an async generator"),
+        ("async def handle(record): ...\n", "broken.py: handle is async, and nothing"),
         ("def handle(record): yield record\n", "broken.py: handle is a generator"),
         ("def handle(record): ...\nasync def close(): yield\n", "broken.py: close is an async gen"),
         ("import no_such_module\n", "no_such_module"),
