@@ -70,8 +70,9 @@ def rows(lake: Lake, s3: Any, words: list[str]) -> dict[str, str]:
         table = DeltaTable("s3://lake/orders", storage_options=place)
         found = table.to_pyarrow_table().to_pylist()
     else:
-        out = lake.output("tests.support.lakes", "rows", *words, **KEYS)
-        found = [json.loads(line, parse_float=Decimal) for line in out.splitlines()]
+        place = f"{lake.target}\n"
+        out = lake.output("tests.support.lakes", "rows", *words, given=place, **KEYS)
+        found = [json.loads(line, parse_float=Decimal) for line in out.splitlines() if line]
     assert len({row["pk"] for row in found}) == len(found)
     return {row["pk"]: str(int(Decimal(row["total"]))) for row in found}
 

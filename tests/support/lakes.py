@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 # Spark, and the jars that scripts/jars fetches.
 SPARKS = {"delta": "4.2", "iceberg": "4.1"}
+# By the format, a Spark that reads its tables; it ends with the end of what it is given.
+_READERS = dict[str, subprocess.Popen[str]]()
 
 
 class Job:
@@ -146,15 +148,30 @@ class Lake:
         return self.rows_in_spark()
 
     def rows_in_spark(self) -> list[dict[str, Any]]:
-        """The rows as Spark reads them: a VARIANT, too."""
-        out = self.output("tests.support.lakes", "rows", *self.words)
-        return [json.loads(line, parse_float=Decimal) for line in out.splitlines()]
+        """The rows as Spark reads them, a VARIANT too: one Spark reads all tables of a format."""
+        if (reader := _READERS.get(self.kind)) is None:
+            reader = _READERS[self.kind] = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.lakes", "rows", *self.words],
+                env=self._environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        assert reader.stdin and reader.stdout
+        place = self.target if self.kind == "delta" else self.folder / "shop" / "orders"
+        print(place, file=reader.stdin, flush=True)
+        found = []
+        while (line := reader.stdout.readline()) != "\n":
+            assert line, "the reader has ended"
+            found.append(json.loads(line, parse_float=Decimal))
+        return found
 
-    def output(self, *words: str, **environment: str) -> str:
+    def output(self, *words: str, given: str = "", **environment: str) -> str:
         """Run a module on this Spark; what it prints."""
         done = subprocess.run(
             [sys.executable, "-m", *words],
             env={**self._environment, **environment},
+            input=given,
             stdout=subprocess.PIPE,
             text=True,
             check=True,
@@ -196,11 +213,12 @@ def session_of(words: list[str]) -> SparkSession:
 
 
 def print_rows(words: list[str]) -> None:
-    """Print the rows of a table, as another process sees them."""
-    spark = session_of(words)
-    to = words[words.index("--to") + 1]
-    for row in spark.table(f"delta.`{to}`" if "delta" in words else to).toJSON().collect():
-        print(row)
+    """Print the rows of each table that stdin names, as another process sees them."""
+    spark, kind = session_of(words), words[words.index("--format") + 1]
+    for place in sys.stdin:
+        for row in spark.read.format(kind).load(place.strip()).toJSON().collect():
+            print(row)
+        print(flush=True)
     spark.stop()
 
 

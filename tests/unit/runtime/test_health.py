@@ -309,11 +309,14 @@ def test_one_of_several_streams_that_cant_be_read_is_not_ready() -> None:
     clock = HandClock()
     users = PlayedService(clock)
     users.add("u")
+    users.add("v")
     play = Probed(nothing, "a", clock=clock, others={OTHER: users})
     play.run(
-        *(play.goes_on("a", "u"), 1.0, play.says()),
+        *(play.goes_on("a", "u", "v"), 1.0, play.says(), play.stops("u", "v")),
         *(("u", ReaderCrashed("no permission", fatal=True)), 1.0),
-        *(play.says(ready="users: can't be read just now"), ("u", None), 200.0, play.says()),
+        *(play.says(ready="users: can't be read just now"), ("u", None), 200.0),
+        # Nobody asks at once why the second one was not read meanwhile.
+        *(lambda: play.read("v", answered=False), play.goes_on("u"), 30.0, play.says()),
     )
 
 
