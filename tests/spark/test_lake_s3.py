@@ -70,8 +70,8 @@ def rows(lake: Lake, s3: Any, words: list[str]) -> dict[str, str]:
         table = DeltaTable("s3://lake/orders", storage_options=place)
         found = table.to_pyarrow_table().to_pylist()
     else:
-        place = f"{lake.target}\n"
-        out = lake.output("tests.support.lakes", "rows", *words, given=place, **KEYS)
+        asked = ("tests.support.lakes", "rows", *words)
+        out = lake.output(*asked, given=f"{lake.target}\n", **KEYS)
         found = [json.loads(line, parse_float=Decimal) for line in out.splitlines() if line]
     assert len({row["pk"] for row in found}) == len(found)
     return {row["pk"]: str(int(Decimal(row["total"]))) for row in found}
