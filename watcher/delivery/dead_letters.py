@@ -1,15 +1,15 @@
-"""The destinations of dead letters, from which `replay` reads: files, SQS, S3, functions."""
+"""The destinations of dead letters: files, SQS, S3, functions."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
-from watcher.aws.config import AwsConfig, Client, ParsedAnswer, blaming
+from watcher.aws.config import AwsConfig, Client, blaming
 from watcher.errors import UsageError, WatcherError
 from watcher.files import append_lines
 from watcher.records.record import Record
@@ -22,9 +22,6 @@ _OTHER_URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 _QUEUE_REGION = re.compile(r"https?://sqs\.([\w-]+)\.")
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html
 _SQS_BYTES = 1024 * 1024
-_AT_ONCE = 10  # messages in one call of SQS
-_HIDDEN_SECONDS = 900  # then SQS shows a letter again, if `replay` is killed
-_POLL_SECONDS = 1  # SQS may miss a letter in a single look
 
 
 TakeDeadLetter: TypeAlias = Callable[[dict[str, Any]], object]
@@ -117,88 +114,3 @@ def open_queue(place: str, session: boto3.Session) -> tuple[Client, str]:
         owner = {"QueueOwnerAWSAccountId": account}
     client = session.client("sqs", region_name=arn_region)
     return client, client.get_queue_url(QueueName=place, **owner)["QueueUrl"]
-
-
-# The letters that `replay` reads
-
-
-def open_letters(place: str, aws: AwsConfig) -> QueueLetters | Iterator[bytes] | None:
-    """Opens the letters at `sqs://…` or `s3://…`; returns None for a file. Raises UsageError."""
-    matched = _URL.fullmatch(place)
-    if matched is None:
-        return None
-    with blaming(place):
-        if matched["kind"] == "sqs":
-            return QueueLetters(*open_queue(matched["place"], aws.boto3_session()))
-        bucket, _, prefix = matched["place"].partition("/")
-        return _bucket_letters(aws.boto3_session().client("s3"), bucket, prefix)
-
-
-class QueueLetters:
-    """A queue's messages, each received once, and hidden from other consumers meanwhile.
-
-    Successful ones are deleted; the others become visible again at the end.
-    """
-
-    def __init__(self, client: Client, url: str) -> None:
-        self._client = client
-        self._url = url
-        self._yielded: list[str] = []
-        self._held: dict[str, None] = {}
-        self._seen: set[str] = set()
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Yields the letters, which may be something else."""
-        while messages := self._receive():
-            for message in messages:
-                self._seen.add(message["MessageId"])
-                handle = message["ReceiptHandle"]
-                self._held[handle] = None
-                self._yielded.append(handle)
-                yield message["Body"].encode()
-
-    def _receive(self) -> list[ParsedAnswer]:
-        """Returns new messages, after a short wait: SQS may miss some in a single look."""
-        answer = self._client.receive_message(
-            QueueUrl=self._url,
-            MaxNumberOfMessages=_AT_ONCE,
-            VisibilityTimeout=_HIDDEN_SECONDS,
-            WaitTimeSeconds=_POLL_SECONDS,
-        )
-        messages: list[ParsedAnswer] = answer.get("Messages", [])
-        return [each for each in messages if each["MessageId"] not in self._seen]
-
-    def keep(self) -> None:
-        """Keeps the last yielded letter."""
-        self._yielded.pop()
-
-    def acknowledge(self, *, went_well: bool, but_last: bool = False) -> None:
-        """Ends the letters yielded since the last call, but for the last with `but_last`.
-
-        They are deleted, if they went well.
-        """
-        finished = self._yielded[:-1] if but_last else self._yielded
-        self._yielded = self._yielded[len(finished) :]
-        for handle in finished if went_well else ():
-            del self._held[handle]
-            self._client.delete_message(QueueUrl=self._url, ReceiptHandle=handle)
-
-    def close(self) -> None:
-        """Shows the letters that are left to other consumers."""
-        handles = list(self._held)
-        for first in range(0, len(handles), _AT_ONCE):
-            entries = [
-                {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": 0}
-                for place, handle in enumerate(handles[first : first + _AT_ONCE])
-            ]
-            self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
-        self._client.close()
-
-
-def _bucket_letters(client: Client, bucket: str, prefix: str) -> Iterator[bytes]:
-    """Yields each object's lines, in the shards' order; the objects stay, as a file does."""
-    pages = client.get_paginator("list_objects_v2")
-    for page in pages.paginate(Bucket=bucket, Prefix=prefix):
-        for each in page.get("Contents", ()):
-            answer = client.get_object(Bucket=bucket, Key=each["Key"])
-            yield from answer["Body"].read().splitlines(keepends=True)

@@ -12,7 +12,7 @@ import logging
 import re
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any, Final
 
@@ -76,16 +76,8 @@ class RecordLines:
     Iterating raises UsageError for a file that begins with something else than records.
     """
 
-    def __init__(
-        self, file: Iterable[bytes], on_unreadable: Callable[[], object] | None = None
-    ) -> None:
-        """`on_unreadable` is called right after a line that is no record was taken.
-
-        With it each line is one record or letter: a queue's messages are settled one by one.
-        """
+    def __init__(self, file: Iterable[bytes]) -> None:
         self._file = file
-        self._on_unreadable = on_unreadable
-        self._each_is_one = on_unreadable is not None
         self._before = b""
         # The handler that failed on a record first, of the latest records.
         self._first: OrderedDict[tuple[str, str, str], str] = OrderedDict()
@@ -102,7 +94,7 @@ class RecordLines:
         for number, text in texts:
             try:
                 letter = read(_line, text)
-                if letter.Records is not None and not self._each_is_one:
+                if letter.Records is not None:
                     yield from self._records_in((number, each) for each in letter.Records)
                     continue
                 stream = letter.stream or letter.eventSourceARN
@@ -122,8 +114,7 @@ class RecordLines:
             self._before = raw
 
     def _texts(self) -> Iterator[tuple[int, bytes]]:
-        lines = enumerate(self._file, 1)
-        for number, document in lines if self._each_is_one else _documents(lines):
+        for number, document in _documents(enumerate(self._file, 1)):
             text = document.strip()
             if number == 1:
                 text = text.removeprefix(codecs.BOM_UTF8)
@@ -134,8 +125,6 @@ class RecordLines:
 
     def _leave_out(self, number: int, error: Exception) -> None:
         self.unreadable += 1
-        if self._on_unreadable is not None:
-            self._on_unreadable()
         if self.unreadable > _WRONG_FILE and not self.records:
             raise UsageError("these are neither dead letters nor lines of --print-json") from None
         logger.warning(f"line {number} is neither a dead letter nor a record: {error}")

@@ -1,4 +1,4 @@
-"""Dead letters in a file, a queue, a topic, a bucket or a function; and their way back."""
+"""Dead letters in a file, a queue, a bucket or a function."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent import futures
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.wire import FIRST, record, wire
-from watcher.cli import main
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Failure, Handler
@@ -49,13 +47,6 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def bodies(queues: Any, url: str) -> list[Any]:
     answer = queues.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0)
     return [json.loads(each["Body"]) for each in answer.get("Messages", [])]
-
-
-def replay(
-    place: str, *more: str, folder: Path, body: str = "print(record.sequence_number)"
-) -> int:
-    (folder / "mine.py").write_text(f"def handle(record):\n    {body}\n")
-    return main(["replay", place, "--handlers", str(folder), "--mine", *more])
 
 
 def test_a_function_gets_each_letter_whole_and_what_it_raises_stops_before_the_record() -> None:
@@ -95,35 +86,13 @@ def test_a_dead_letter_that_takes_long_delays_neither_the_loop_nor_other_retries
 
 
 @pytest.mark.parametrize("by", ["name", "url", "arn"])
-def test_a_queue_gets_letters_and_a_replay_deletes_those_that_went_well(
-    aws: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str
-) -> None:
+def test_a_queue_gets_a_letter_for_each_handler(aws: Any, by: str) -> None:
     queues = aws("sqs")
     url = queues.create_queue(QueueName="dead")["QueueUrl"]
     place = {"name": "dead", "url": url, "arn": "arn:aws:sqs:us-east-1:123456789012:dead"}[by]
-    dead(f"dead-letter:sqs://{place}", (1, 2, 3), handlers=2)
-    queues.send_message(QueueUrl=url, MessageBody='"somebody else\'s"')
-    assert len(bodies(queues, url)) == 7
-    bad = f'assert record.sequence_number != "{FIRST + 2}"; print(record.sequence_number)'
-    assert replay(f"sqs://{place}", folder=tmp_path, body=bad) == 1
-    assert capsys.readouterr().out.split() == [str(FIRST + number) for number in (1, 3)]
-    left = bodies(queues, url)
-    assert len(left) >= 2 and "somebody else's" in left
-    numbers = {each["record"]["dynamodb"]["SequenceNumber"] for each in left if "record" in each}
-    assert numbers == {str(FIRST + 2)}
-    assert replay(f"sqs://{place}", folder=tmp_path) == 1, "one is still no letter"
-    assert capsys.readouterr().out.split() == [str(FIRST + 2)]
-    assert bodies(queues, url) == ["somebody else's"]
-
-
-@pytest.mark.proof
-def test_what_a_filter_leaves_out_stays_in_the_queue(aws: Any, tmp_path: Path) -> None:
-    queues = aws("sqs")
-    url = queues.create_queue(QueueName="dead")["QueueUrl"]
-    dead("dead-letter:sqs://dead", (1, 2))
-    pattern = json.dumps({"dynamodb": {"NewImage": {"n": {"N": ["1"]}}}})
-    assert replay("sqs://dead", "--filter", pattern, folder=tmp_path) == 0
-    assert [each["record"] for each in bodies(queues, url)] == [wire(2)]
+    dead(f"dead-letter:sqs://{place}", (1, 2), handlers=2)
+    found = [(each["record"], each["handler"]) for each in bodies(queues, url)]
+    assert found == [(wire(number), name) for number in (1, 2) for name in ("o0", "o1")]
 
 
 def test_a_fifo_queue_has_a_shards_letters_in_their_order_each_once(aws: Any) -> None:
@@ -135,7 +104,7 @@ def test_a_fifo_queue_has_a_shards_letters_in_their_order_each_once(aws: Any) ->
 
 @pytest.mark.proof
 def test_a_bucket_has_an_object_for_each_letter_in_the_order_of_the_records(
-    aws: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    aws: Any,
 ) -> None:
     bucket = aws("s3")
     bucket.create_bucket(Bucket="letters")
@@ -145,8 +114,6 @@ def test_a_bucket_has_an_object_for_each_letter_in_the_order_of_the_records(
     assert [each["Key"] for each in found] == [
         f"of/orders/stream/shard-0/{FIRST + number:040d}-o0.json" for number in (9, 10)
     ]
-    assert replay("s3://letters/of", folder=tmp_path) == 0
-    assert capsys.readouterr().out.split() == [str(FIRST + number) for number in (9, 10)]
 
 
 def test_a_letter_that_a_place_does_not_take_stops_before_its_record(aws: Any) -> None:

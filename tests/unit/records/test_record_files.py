@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 
@@ -127,18 +127,6 @@ def test_what_can_not_be_read_takes_nothing_else_with_it(caplog: pytest.LogCaptu
     told = [record.getMessage().partition(" is ")[0] for record in caplog.records]
     last = 3 + cut.count("\n")
     assert told == ["line 1", "line 3", f"line {last}", f"line {last}"]
-
-
-def test_a_message_is_told_as_unreadable_before_the_next_one_is_taken() -> None:
-    done: list[str] = []
-
-    def messages() -> Iterator[bytes]:
-        for body in (b"{", json.dumps([wire(1), wire(2)]).encode(), as_lines([wire(3)]).encode()):
-            done.append("taken")
-            yield body
-
-    assert numbers(list(RecordLines(messages(), lambda: done.append("kept")))) == [3]
-    assert done == ["taken", "kept", "taken", "kept", "taken"]
 
 
 @pytest.fixture
