@@ -37,7 +37,7 @@ def sim() -> Iterator[Simulator]:
     ("arguments", "status", "words"),
     [
         ([], 2, "python -m watcher --help "),  # after what to begin with
-        (['"orders"'], 3, "neither a stream ARN, nor a table ARN, nor a table name; it has quotes"),
+        (['"orders"'], 2, '"orders" has quotes: leave them out'),
         (["not an arn!"], 3, "neither a stream ARN, nor a table ARN, nor a table name"),
         (["orders"], 3, "127.0.0.1:9"),
         ([ARN], 3, "can't reach the stream"),

@@ -185,7 +185,7 @@ def test_filters_and_colours_are_those_of_the_watch(
         (["--lambda", "app.handler"], "--lambda is not for --engine spark"),
         (["--on-error", "shrug"], "--on-error: can't read 'shrug': use log, stop"),
         (["--from", "soon"], "--from: can't read 'soon' as a position"),
-        (["--where", "old.v > 1"], "--filter: old.v: the stream's view type is NEW_IMAGE"),
+        (["--where", "old.v > 1"], "--where: old.v: the stream's view type is NEW_IMAGE"),
     ],
 )
 def test_what_cannot_work_here_is_refused(

@@ -84,9 +84,8 @@ def parse_stream_name(text: str) -> Name:
     """Returns the stream or table that a text names. Raises StreamError for no name."""
     name = parse_name(text)
     if name is None or is_glob(text):
-        kind = "a stream ARN, nor a table ARN, nor a table name"
-        quoted = "; it has quotes: leave them out" if text[:1] in ("'", '"') else ""
-        raise StreamError(f"{text!r} is neither {kind}{quoted}; see: python -m watcher streams")
+        kind = "neither a stream ARN, nor a table ARN, nor a table name"
+        raise StreamError(f"{text!r} is {kind}; see: python -m watcher streams")
     return name
 
 

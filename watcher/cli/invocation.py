@@ -31,6 +31,7 @@ class Invocation:
         """The options by their parameters' names."""
         self.origins = Origins([each.parameter for each in given], {})
         self.operands = [*rest, *behind]
+        self._typed = {each.parameter: each.typed for each in given}
         if not self.asked:
             known = [name for each in options for name in (*each.names, *each.negatives)]
             parser.refuse_unknown(known, rest, () if line.is_named else COMMANDS)
@@ -55,6 +56,9 @@ class Invocation:
 
     def _read_operands(self, operands: Sequence[Option]) -> None:
         """Raises UsageError for too many operands or too few."""
+        for text in self.operands:
+            if text[:1] in ("'", '"') and text[:1] == text[-1:]:  # as `terraform output` prints it
+                raise UsageError(f"{text} has quotes: leave them out")
         if len(self.operands) > len(operands) and not any(each.is_repeated for each in operands):
             raise UsageError(f"one word too many: {self.operands[len(operands)]}")
         for operand, text in zip(operands, self.operands, strict=False):
@@ -72,7 +76,7 @@ class Invocation:
         """Returns an error's text with the options' names and the source of their values."""
         named = (error.option or "", *error.about, *self._naming(error))
         known = {each.name: each.shown[0] for each in (*self._command.options, *OF_ALL)}
-        flags = {name: known[name] for name in named if name in known}
+        flags = {name: self._typed.get(name, known[name]) for name in named if name in known}
         origins = {flag: self.origins.defaults.get(name) for name, flag in flags.items()}
         return blamed(error, flags.get(error.option or "", error.option), origins)
 

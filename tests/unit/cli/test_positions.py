@@ -117,7 +117,7 @@ def test_show_prints_each_position(simulator: Simulator) -> None:
     ("words", "told"),
     [
         (["a.json", "--from", "latest"], "positions only move back"),
-        (["a.json", "--from", "2h", "-o", "json"], "--output: it is for positions as they are"),
+        (["a.json", "--from", "2h", "-o", "json"], "-o: it is for positions as they are"),
         (["a.json", "--from", "2h"], "nothing is stored in a.json"),
         (["a.json", "--apply"], "--apply: it goes with --from"),
         (["redis://a"], "no redis:// here"),
