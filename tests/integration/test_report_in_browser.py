@@ -30,8 +30,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
     with Simulator(table="orders", shards=4) as sim:
         for generation in range(4):
-            sim.bulk(300, keys=10, remove_every=7)
             sim.put({"pk": {"S": HOSTILE}, "<b>n</b>": {"N": str(generation)}})
+            sim.bulk(300, keys=10, remove_every=7)
             sim.put({"pk": {"S": f"old-{generation}"}})
             sim.remove(f"old-{generation}", ttl=True)
             sim.advance(4000)

@@ -186,8 +186,7 @@ _Wire = Annotated[bool, Opt("items in DynamoDB's own JSON, with types")]
 
 def as_of_command(line: CommandLine) -> options.Command:
     """Prints a table's items as they were at a moment."""
-    names = "filters", "redact", *options.AWS
-    parts = options.declared_by(WatchOptions, *names)
+    parts = options.declared_by(WatchOptions, "redact", *options.AWS)
     return options.with_options(_as_of, parts, options.declared_by(style.set_up))
 
 
@@ -204,7 +203,7 @@ def _as_of(
     if not names:
         raise UsageError("name a stream and a time: as-of orders 2h")
     moment = past_time(time, "TIME")
-    shared = {name: values[name] for name in ("filters", "redact", *options.AWS)}
+    shared = {name: values[name] for name in ("redact", *options.AWS)}
     where = f" to {to}" if to else ""
     with nullcontext(sys.stdout) if to is None else written_file(to) as out:
         if to is not None:  # before anything is written, how the time was understood
@@ -217,7 +216,7 @@ def _as_of(
             text = image.decode() if dynamodb_json else plain_json([image])[0] or ""
             write_json(f"{text}\n", out)
             count += 1
-    told = f"{grouped(count, 'item')}{where}{found.unmatched}"
+    told = f"{grouped(count, 'item')}{where}"
     logger.info(f"As of {time_text(found.at)}, its whole second: {told}")
     return 0
 
@@ -317,7 +316,7 @@ def read_changes(
         with suppress(StreamError):
             check_key_values(values["key"], found.stream.table.description.types)
     callers = None if trail is None else Callers(found.table_arn, start, until)
-    matching = None if matches is None else Matching(matches, "change")
+    matching = None if matches is None else Matching(matches)
     # For callers all changes are read: a call that made one of them has not made another.
     is_cut = matching is not None and callers is None
     found.open(start, matching.matching_indexes if is_cut and matching else None, tells_expiry=True)

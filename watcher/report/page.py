@@ -22,7 +22,6 @@ from watcher.records.record import Record
 from watcher.records.wire import KINDS
 from watcher.report import pictures
 from watcher.report.pictures import Histogram, document, element, minute, plausible, second
-from watcher.time_machine.counts import Counts
 from watcher.time_machine.sorted_lines import SortedLines
 from watcher.times import duration_text
 
@@ -162,8 +161,6 @@ def _line(line: DescribedDifference) -> Element:
     )
 
 
-_TOP: Final = 20
-_NAME_SHOWN: Final = 200
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -183,9 +180,6 @@ class Report:
     listed: ListedChanges = field(default_factory=ListedChanges)
     histogram: Histogram = field(default_factory=Histogram)
     kinds: Counter[str] = field(default_factory=Counter)
-    keys: Counts = field(default_factory=lambda: Counts(["table", "key"]))
-    attributes: Counts = field(default_factory=lambda: Counts(["attribute"]))
-    """The modifications by changed attribute."""
     tables: set[str] = field(default_factory=set)
     by_ttl: int = 0
 
@@ -196,9 +190,6 @@ class Report:
         self.by_ttl += record.expired_by_ttl
         self.tables.add(record.table)
         self.histogram.add(kind, record.wire.dynamodb.ApproximateCreationDateTime)
-        self.keys.add([record])
-        if kind == "MODIFY":
-            self.attributes.add([record])
         self.listed.add(record)
 
 
@@ -206,11 +197,7 @@ def page(report: Report, made: datetime | None = None) -> str:
     """Returns the report as HTML, with `made` (default: now) as its time."""
     main = element("main")
     if report.kinds:
-        charts = [_keys(report), _attributes(report)]
-        changes = section(report)
-        # An incident's few changes come before the sums.
-        main.append(_histogram(report))
-        main.extend([*charts, changes] if report.listed.is_long else [changes, *charts])
+        main.extend([_histogram(report), section(report)])
     else:
         main.append(element("h2", "There are no changes."))
     made = made or datetime.now(UTC)
@@ -249,7 +236,6 @@ def _head(report: Report) -> list[Element]:
     tiles = element("dl", _tile("changes", report.kinds.total()), class_="tiles")
     tiles.extend(_tile(kind, report.kinds[kind], kind.lower()) for kind in KINDS)
     tiles.append(_tile("removed by TTL", report.by_ttl))
-    tiles.append(_tile("items changed", len(report.keys)))
     return [*parts, tiles]
 
 
@@ -277,7 +263,9 @@ def _histogram(report: Report) -> Element:
 
 def _buckets(buckets: Mapping[int, Counter[str]]) -> Element:
     """Builds the table of the picture's numbers, for readers who can't see it, by keyboard too."""
-    table = element("table", _header("from", *KINDS))
+    header = element("tr", element("th", "from", scope="col"))
+    header.extend(element("th", kind, scope="col", class_="count") for kind in KINDS)
+    table = element("table", header)
     for start, counts in buckets.items():
         row = element("tr", element("th", minute(start), scope="row"))
         row.extend(element("td", f"{counts[kind]:,}", class_="count") for kind in KINDS)
@@ -285,52 +273,6 @@ def _buckets(buckets: Mapping[int, Counter[str]]) -> Element:
     name = "The numbers of this chart"
     scroll = element("div", table, class_="scroll", tabindex="0", role="region", aria_label=name)
     return element("details", element("summary", name), scroll)
-
-
-def _header(first: str, *others: str) -> Element:
-    """Builds a table's first row; columns of counts are aligned at the right."""
-    row = element("tr", element("th", first, scope="col"))
-    row.extend(element("th", name, scope="col", class_="count") for name in others)
-    return row
-
-
-def _keys(report: Report) -> Element:
-    is_one = len(report.tables) == 1
-    rows = [(" ".join(row.values[is_one:]), row.changes) for row in report.keys.rows(_TOP)]
-    section = element("section", element("h2", "Busiest keys"))
-    section.append(_ranking("key", rows, report.kinds.total()))
-    return section
-
-
-def _attributes(report: Report) -> Element:
-    section = element("section", element("h2", "Attributes that change most"))
-    modified = report.kinds["MODIFY"]
-    if not modified:
-        section.append(_quiet("There are no modifications."))
-        return section
-    rows = [(row.values[0], row.changes) for row in report.attributes.rows(_TOP)]
-    section.append(_quiet(f"The share of {modified:,} modifications that changed the attribute."))
-    section.append(_ranking("attribute", rows, modified))
-    return section
-
-
-def _ranking(name: str, rows: Sequence[tuple[str, int]], total: int) -> Element:
-    """Builds a table of names with their counts; the largest count has the longest bar."""
-    longest = max((changes for _, changes in rows), default=1)
-    header = _header(name, "changes", "share")
-    header.append(element("td", class_="bar"))
-    table = element("table", header)
-    for text, changes in rows:
-        bar = element("i", style=f"width:{100 * changes / longest:.2f}%")
-        row = element(
-            "tr",
-            element("th", element("code", cut(text, _NAME_SHOWN)), class_="key", scope="row"),
-            element("td", f"{changes:,}", class_="count"),
-            element("td", f"{100 * changes / total:.1f} %", class_="count"),
-            element("td", element("div", bar, aria_hidden="true"), class_="bar"),
-        )
-        table.append(row)
-    return table
 
 
 def _quiet(text: str) -> Element:

@@ -18,15 +18,14 @@ import msgspec
 from watcher.aws.config import AwsConfig
 from watcher.aws.model import CLOCKS_APART
 from watcher.errors import StreamError, UsageError
-from watcher.records.filters import record_filter
 from watcher.records.record import NativeItem, Record, image_of, native_item, wire_item
 from watcher.records.redaction import Redaction, redaction
-from watcher.records.wire import FilterPattern, KeyValues
+from watcher.records.wire import KeyValues
 from watcher.streams.start_times import Moment
 from watcher.time_machine.exports import Export, ExportLine, full_export
 from watcher.time_machine.item_keys import Identity, ItemKey, identity, identity_in, removes_nothing
 from watcher.time_machine.sorted_lines import SortedLines
-from watcher.time_machine.sources import Matching, Sources, past_time
+from watcher.time_machine.sources import Sources, past_time
 from watcher.time_machine.table import LONGEST_SCAN, scan_table
 
 logger = logging.getLogger("watcher")
@@ -49,18 +48,15 @@ class ItemsAsOf:
     It can be iterated again. What memory does not hold of the images lies in temporary files.
     """
 
-    def __init__(
-        self, at: datetime, key_names: Iterable[str] = (), matches: Matching | None = None
-    ) -> None:
+    def __init__(self, at: datetime, key_names: Iterable[str] = ()) -> None:
         self.at = at
         """The second whose end counts: its own changes are in."""
         self.key_names = tuple(key_names)
         """The key's attributes; of an archive alone they are known from its first change on."""
         self.redaction: Redaction | None = None
-        """Hides parts of the items; filters see them unredacted."""
+        """Hides parts of the items."""
         self.exact = True
         """False where types are lost: an archive's plain JSON does not tell a set from a list."""
-        self._matches = matches
         # A line is an item's key, a rank and its image. Of an item, the lowest rank counts.
         self._lines = SortedLines()
         self._turn = 0
@@ -70,18 +66,11 @@ class ItemsAsOf:
 
     def images(self) -> Iterator[bytes]:
         """Yields the items as the wire's JSON, `{"PK": {"S": "user-1"}, …}`."""
-        if self._matches is not None:
-            self._matches.read = 0
         parts = (line[:-1].split(b"\t", 2) for line in self._lines)
         for _, lines in groupby(parts, lambda each: each[0]):
             _, _, image = next(lines)
-            if image and (self._matches is None or self._matches(inserted(image, self.key_names))):
+            if image:
                 yield bytes(self.redaction.item(image)) if self.redaction else image
-
-    @property
-    def unmatched(self) -> str:
-        """Says that no item matched, for the end of a sentence; "" where one did."""
-        return "" if self._matches is None else self._matches.unmatched
 
     def on_change(self, record: Record, *, is_earlier: bool) -> None:
         """Takes in a change: the last one up to the time counts, or the first one after it."""
@@ -134,20 +123,10 @@ def image_after(record: Record) -> bytes:
     return _image(record, record.wire.dynamodb.NewImage, record.event_name != "REMOVE", "new")
 
 
-def inserted(image: bytes, key_names: Iterable[str]) -> Record:
-    """Returns an item as the change that inserted it."""
-    item = _shallow.decode(image)
-    return Record.from_json(
-        b'{"eventName":"INSERT","dynamodb":{"SequenceNumber":"0","Keys":%b,"NewImage":%b}}'
-        % (_encode({name: item[name] for name in key_names}), image)
-    )
-
-
 def as_of(
     *sources: str,
     at: Moment,
     key: KeyValues | None = None,
-    filters: Iterable[FilterPattern] | None = None,
     baseline: str | None = None,
     redact: str | Iterable[str] | None = None,
     region: str | None = None,
@@ -158,20 +137,18 @@ def as_of(
 
     `sources` are a stream, and before it archives and files for changes older than its retention.
     With a `baseline`, the folder (or `s3://` URL) of a table's full export, archives and files
-    alone are enough, and the table is not read. `filters` see each item as the change that inserted
-    it (`NewImage`); `redact` works as in `watch()`. Raises UsageError (a time in the future, or
-    before what the sources hold), StreamError (a stream without old images), DataLossError (changes
-    in between are gone).
+    alone are enough, and the table is not read. `redact` works as in `watch()`. Raises UsageError
+    (a time in the future, or before what the sources hold), StreamError (a stream without old
+    images), DataLossError (changes in between are gone).
     """
     hidden = redaction(redact)
-    then, test = past_time(at, "at"), record_filter(filters)
+    then = past_time(at, "at")
     one = None if key is None else ItemKey(key)
     export = None
     if baseline is not None:  # an endpoint is DynamoDB's, not S3's
         export = full_export(baseline, AwsConfig(region, profile), "baseline")
     opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url), strict=True)
-    matches = None if test is None else Matching(test, "item")
-    found = items_as_of(opened, then, one, matches, export)
+    found = items_as_of(opened, then, one, export)
     found.redaction = hidden
     return found
 
@@ -180,13 +157,12 @@ def items_as_of(
     sources: Sources,
     at: datetime,
     key: ItemKey | None = None,
-    matches: Matching | None = None,
     baseline: Export | None = None,
 ) -> ItemsAsOf:
     """Reconstructs a table's items from these sources; see `as_of`."""
     at = at.replace(microsecond=0)
     if baseline is not None:
-        return _on_baseline(sources, at, key, matches, baseline)
+        return _on_baseline(sources, at, key, baseline)
     if sources.stream is None:
         raise UsageError(
             "an archive holds only changes: name its stream, too, or give an export of the table "
@@ -195,7 +171,7 @@ def items_as_of(
     table = sources.stream.table
     types = table.description.types
     wire = None if key is None else key.wire(types)
-    found = ItemsAsOf(at, types, matches)
+    found = ItemsAsOf(at, types)
     sources.open(at, None if key is None else key.matching_indexes)
     sources.wait_until_complete(at)
     if not sources.retains(at, LONGEST_SCAN):
@@ -217,7 +193,6 @@ def _on_baseline(
     sources: Sources,
     at: datetime,
     key: ItemKey | None,
-    matches: Matching | None,
     baseline: Export,
 ) -> ItemsAsOf:
     """Applies changes to a baseline: backwards from a later one, forwards from an earlier one.
@@ -225,7 +200,7 @@ def _on_baseline(
     Forwards it begins a little before the baseline's time: an image after a change is right,
     whether the baseline has it already or not.
     """
-    found = ItemsAsOf(at, matches=matches)
+    found = ItemsAsOf(at)
     first = min(at, baseline.time.replace(microsecond=0))
     if sources.stream is not None:
         table = sources.stream.table.description

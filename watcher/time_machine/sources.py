@@ -107,9 +107,8 @@ class StreamSource:
 class Matching:
     """Tests records, and counts them, to tell at the end that none of them matched."""
 
-    def __init__(self, test: RecordFilter, noun: str) -> None:
+    def __init__(self, test: RecordFilter) -> None:
         self._test = test
-        self._noun = noun
         self._names: set[str] = set()
         self.read = self.matched = 0
 
@@ -134,7 +133,7 @@ class Matching:
         """Says that none matched, for the end of a sentence; "" where one did."""
         if self.matched or not self.read:
             return ""
-        return f"; {none_matched(self.read, self._noun, self._test.names, self._names)}"
+        return f"; {none_matched(self.read, 'change', self._test.names, self._names)}"
 
 
 class _Seen:
