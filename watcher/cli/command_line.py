@@ -38,7 +38,7 @@ COMMANDS = {
     "verify": Listed("prove that a copy is equal to its table, or name what it lacks", "verify"),
     "count": Listed("count changes by kind, time, key, attribute or table", "history_commands"),
     "replay": Listed("hand the records of a dead-letter file to handlers again", "replay"),
-    "positions": Listed("show a checkpoint, or move it back", "positions"),
+    "positions": Listed("show a checkpoint", "positions"),
     "demo": Listed("watch a small shop on an embedded DynamoDB; no AWS account", "demo"),
     "query": Listed("ask the changes of the last 24 hours by SQL, on Spark", "spark_commands"),
     "archive": Listed("append every change to files, exactly once, on Spark", "spark_commands"),

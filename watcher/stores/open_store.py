@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,14 @@ from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
 from watcher.aws.error_mapping import error_code
 from watcher.aws.lease_storage import SCHEME, LeaseObject, LeaseTable
-from watcher.clock import CLOCK
 from watcher.delivery.callables import unfit
 from watcher.errors import CheckpointError, UsageError, error_text
 from watcher.stores.file import CheckpointFile, read_file
-from watcher.stores.lease import LEASE_SECONDS, Lease, own_name
+from watcher.stores.lease import Lease, own_name
 from watcher.stores.protocol import CheckpointStorage, Store
 from watcher.streams.checkpoint_format import Token, encode_all, from_checkpoint
 
 _FORMS = f"a file, {SCHEME}TABLE/NAME, {s3.SCHEME}BUCKET/KEY, or an object with load() and save()"
-CLAIM_SECONDS = LEASE_SECONDS + 4.0
-"""The longest wait of a command for a lease: a killed watch's has expired by then."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
@@ -56,21 +52,6 @@ def read_positions(checkpoint: str, connection: AwsConfig) -> list[Token]:
         if error_code(reason) == "ResourceNotFoundException":  # the table, which a watch creates
             return []
         raise
-
-
-@contextmanager
-def claimed(checkpoint: str, connection: AwsConfig) -> Iterator[Store]:
-    """Opens the store of a file or a URL; no watch can use it meanwhile.
-
-    Waits for a lease until that of a killed watch has expired. Raises UsageError where a watch uses
-    the store.
-    """
-    with closing(open_store(checkpoint, connection, None)) as store:
-        store.peek()
-        until = CLOCK.boottime() + CLAIM_SECONDS
-        if not store.stand_by(lambda: CLOCK.boottime() > until):
-            raise UsageError("another watch uses it: end that first", "checkpoint", checkpoint)
-        yield store
 
 
 def _leased(
