@@ -7,8 +7,6 @@ from pathlib import Path
 
 from tests.soak.soak import Outcome, Soak
 
-FOLDER = Path("build/soak")
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Run it, print what was done and the verdict; 1 on any violation. Ctrl-C ends it early."""
@@ -18,8 +16,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="default by chance")
     options = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
-    print(f"seed {seed}, {options.hours:g} h; files in {FOLDER}", flush=True)
-    outcome = Soak(options.hours * 3600, options.rate, seed, FOLDER.resolve()).run()
+    folder = Path("build/soak", str(seed))
+    print(f"seed {seed}, {options.hours:g} h; files in {folder}", flush=True)
+    outcome = Soak(options.hours * 3600, options.rate, seed, folder.resolve()).run()
     report(outcome)
     return 0 if outcome.is_good else 1
 
