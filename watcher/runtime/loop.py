@@ -336,7 +336,6 @@ class Manager:
                 self.saver.mark_dirty()
                 self._finish(stream, shard)
             case ReadAgain(seconds):
-                self.saver.mark_dirty()
                 self.workers.on_read_again(shard_key, seconds)
             case ReaderCrashed():
                 self.streams.on_reader_crashed(stream, shard, meaning)
