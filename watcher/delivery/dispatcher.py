@@ -9,7 +9,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeAlias
 
 from watcher import process_start
 from watcher.aws.model import ShardKey
@@ -30,9 +29,6 @@ logger = logging.getLogger("watcher")
 
 _POLL_SECONDS = 0.1
 """The delay between checks, before a retry, whether the watch stops."""
-
-_Call: TypeAlias = tuple[Callable[[Record], object], Handler]
-"""A handler, and its call for one record."""
 
 
 class Dispatcher:

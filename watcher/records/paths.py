@@ -8,7 +8,6 @@ WORD: Final = r"[^\W\d][\w-]*"
 """A name that stands by itself, as a regular expression."""
 QUOTED: Final = r"`(?:[^`]|``)+`"
 """Any name, in backticks; one within is doubled."""
-INDEX: Final = r"[0-9]+"
 
 _is_word: Final = re.compile(WORD).fullmatch
 

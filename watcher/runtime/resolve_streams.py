@@ -12,12 +12,14 @@ from watcher.aws.discovery import WantedStreams
 from watcher.aws.lister import Lister
 from watcher.aws.model import Position, TrimHorizon
 from watcher.aws.tables import TableItems
+from watcher.clock import CLOCK
 from watcher.errors import CredentialsError, ServiceError, StreamError
 from watcher.formatting import style
 from watcher.options import WatchOptions
 from watcher.runtime.stream_discovery import StreamDiscovery
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
+from watcher.streams.start_times import LatestMoment
 
 logger = logging.getLogger("watcher")
 
@@ -32,6 +34,7 @@ class _StreamFactory:
         self._options = options
         self._on_answer = on_answer
         self._several = several
+        self._latest = LatestMoment(CLOCK)
         self._listers: dict[StreamsClient, Lister] = {}
 
     def make(self, arn: str, of_table: bool = True, start: Position | None = None) -> WatchedStream:
@@ -47,6 +50,7 @@ class _StreamFactory:
             of_table=of_table,
             start=start,
             items=items,
+            latest=self._latest,
         )
 
     def _lister(self, client: StreamsClient) -> Lister:

@@ -60,6 +60,7 @@ class WatchedStream:
         of_table: bool = False,
         start: Position | None = None,
         items: Items | None = None,
+        latest: LatestMoment | None = None,
         clock: Clock = CLOCK,
     ) -> None:
         self.service = service
@@ -84,7 +85,7 @@ class WatchedStream:
         self.shard_level = logging.DEBUG if options.is_bounded else logging.INFO
         """The level of a line about one shard: a run that ends soon has others that matter."""
         self._start = start or options.position
-        self._latest = LatestMoment(clock)
+        self._latest = latest or LatestMoment(clock)
         self.first_service = first_service or service
         self._clock = clock
         waits = of_table and not options.is_bounded
@@ -190,8 +191,9 @@ class WatchedStream:
                 raise
             self.move_on(new, str(error))
             listing = self._listed()
-        if self.retry.failures and token is None and isinstance(self._start, Latest):
-            # "Latest" means the moment of the first attempt, not of this retry.
+        # "Latest" means the moment of the watch's begin: to list all tags may take minutes.
+        is_late = self.retry.failures or self._latest.is_past
+        if is_late and token is None and isinstance(self._start, Latest):
             self.coordinator = self._new_coordinator(self.arn, self._latest.in_stream(listing))
         self.coordinator.schedule.stream_count = self.stream_count
         self._refuse_view(listing.view_type)

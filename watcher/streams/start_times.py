@@ -12,6 +12,7 @@ from watcher.times import offset_hint, parse_duration, parse_written_time
 
 Moment: TypeAlias = str | datetime | timedelta
 """A time as users give it: a text, a datetime (naive: local time), or an age."""
+_PAST_SECONDS = 5.0
 
 
 class LatestMoment:
@@ -25,9 +26,9 @@ class LatestMoment:
         self._time, self._boottime = clock.time(), clock.boottime()
 
     @property
-    def here(self) -> AtTime:
-        """The position of that time by this machine's clock."""
-        return AtTime(datetime.fromtimestamp(int(self._time), UTC) - CLOCKS_APART)
+    def is_past(self) -> bool:
+        """True once "latest" at a stream would leave out records of some seconds."""
+        return self._clock.boottime() - self._boottime > _PAST_SECONDS
 
     def in_stream(self, listing: Listing) -> AtTime:
         """Returns the position of that time, by the service's clock at a later listing."""

@@ -26,7 +26,6 @@ from watcher.streams.lineage import RETENTION
 
 _SUMMARY: Final = "manifest-summary.json"
 _FILES: Final = "manifest-files.json"
-_PAGE_ITEMS: Final = 1000
 
 
 _Time = Annotated[datetime, msgspec.Meta(tz=True)]

@@ -94,7 +94,8 @@ def test_the_first_is_delivered_while_the_others_are_being_listed(
     )
     assert seen_by_then == [{"orders": [1]}]
     assert region.seen.of == {"orders": [1], "users": [1]}
-    assert [position for _, position in play.begun_by_origin] == [Latest()] * 2
+    late = AtTime(NOON - timedelta(seconds=2))
+    assert [position for _, position in play.begun_by_origin] == [Latest(), late]
     told = [text for text in caplog.messages if "Watching" in text or text.startswith("all")]
     assert told == ["all are listed", "Watching 2 shards of 2 streams"]
     assert [each.stream_arn for each in play.store.load()] == [ARN, USERS]
