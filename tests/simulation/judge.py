@@ -39,8 +39,10 @@ class Judge(Alarms):
         super().begin(start)
         self.told.begin()
 
-    def begins_anew(self, dated: bool) -> None:
+    def begins_anew(self, dated: bool, is_seen: bool = False) -> None:
         """The service has lost all: of what was written or read before nothing counts.
+
+        What the program has read since may be anything, unless the numbers tell (`is_seen`).
 
         Without a date, what is said depends on what a shard's position was, and on later records.
         """
@@ -52,14 +54,16 @@ class Judge(Alarms):
         elif any(went_well for run in self.runs for _, went_well in run.saved):
             self._anew_at = self._world.now()
         for run in self.runs:
-            run.is_excused = True
+            run.is_excused = not is_seen
+            for known in (run.newest, run.passed):
+                known.clear()
         for each in (self._old, self._first, self._accounted, self._newest, self._checked_entries):
             each.clear()
         self._passed.clear()
 
     def delivered(self, shard_id: str, sequence_number: str, key: str) -> None:
         run, number = self.runs[-1], int(sequence_number)
-        if run.is_excused:
+        if run.is_excused or number in self.former:
             return
         shard = self.shard(shard_id)
         name = f"{sequence_number} of {shard_id}"

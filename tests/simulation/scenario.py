@@ -189,7 +189,8 @@ def _draw_begin_anew(scenario: Scenario) -> None:
     if scenario.engine == "processes" and rng.random() < 0.08:
         moment, away = rng.uniform(0.2, scenario.trouble), rng.random()
         if away < 0.25:  # not even its creation time tells
-            scenario.events.append((moment, "begin anew unseen"))
+            how = "unseen" if away < 0.125 else "overtaking"
+            scenario.events.append((moment, f"begin anew {how}"))
         else:
             scenario.events.append((moment, "begin anew"))
             if away < 0.5:

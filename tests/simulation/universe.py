@@ -235,16 +235,28 @@ class Universe:
     def _begin_anew(self) -> None:
         self.lose_all(dated=True)
 
-    def lose_all(self, *, dated: bool) -> None:
+    def _begin_anew_overtaking(self) -> None:
+        """It does so under the running program, and higher numbers come before the next reads."""
+        number = int(self.world.next_number())
+        if self.lose_all(dated=False, is_seen=True):
+            for shard in self._open():
+                self.service.fail_next("GetRecords", "reset", 1, shard.id)
+            self._write(self.rng.randint(1, self.scenario.burst))
+            self.world.number_from(number)
+            self._write(self.rng.randint(1, self.scenario.burst))
+
+    def lose_all(self, *, dated: bool, is_seen: bool = False) -> bool:
         """An emulator restarts: the same stream, later, with lower numbers and no records."""
         scenario, judge = self.scenario, self.judge
         is_beginning = any(not (each.ended or each.has_listed) for each in judge.runs)
         is_single = not (scenario.others or scenario.snapshot or judge.former or is_beginning)
-        if is_single and self.table.stream.disabled is None:
-            self.judge.begins_anew(dated)
-            self.world.advance(1.0)
-            self.table.stream.begin_anew(dated)
-            self.trouble_lasts(120.0)
+        if not is_single or self.table.stream.disabled is not None:
+            return False
+        self.judge.begins_anew(dated, is_seen)
+        self.world.advance(1.0)
+        self.table.stream.begin_anew(dated)
+        self.trouble_lasts(120.0)
+        return True
 
     # Time
 

@@ -147,10 +147,10 @@ class Simulator:
         with self._lock:
             self._table.delete_stream()
 
-    def begin_anew(self, dated: bool = True, takes_any: bool = False) -> None:
+    def begin_anew(self, *how: bool, **more: Any) -> None:
         """Restart like an emulator: see `Stream.begin_anew`."""
         with self._lock:
-            self._table.stream.begin_anew(dated, takes_any)
+            self._table.stream.begin_anew(*how, **more)
 
     def enable_new_stream(self, shards: int = 1, view_type: str = "NEW_AND_OLD_IMAGES") -> str:
         """Give the table a new stream (disabling its old one); answer the ARN."""

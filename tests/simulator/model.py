@@ -131,14 +131,16 @@ class Stream:
             raise ValueError(f"{shard.id} is too narrow to be split into {into}")
         return self._replace(shard, into)
 
-    def begin_anew(self, dated: bool = True, takes_any: bool = False) -> None:
+    def begin_anew(
+        self, dated: bool = True, takes_any: bool = False, first: int = FIRST_NUMBER // 2
+    ) -> None:
         """As an emulator's restart: the same ARN and shards, without records, numbered anew.
 
-        Its creation time tells, if it is `dated`.
+        Its creation time tells, if it is `dated`. By default its numbers are lower than ever.
         """
         if dated:
             self.created = self._world.now()
-        self._world.number_anew()
+        self._world.number_from(first)
         self.shards = {shard.id: shard for shard in self._open}
         for shard in self._open:
             shard.begin_anew(self._world.next_number(), takes_any)
@@ -301,7 +303,7 @@ class Table:
         inner = body["dynamodb"] = dict(body.get("dynamodb", {}))
         number = int(inner.setdefault("SequenceNumber", str(self._world.next_number())))
         time = inner.setdefault("ApproximateCreationDateTime", self._world.stamp())
-        body.setdefault("eventID", f"{number:032x}")
+        body.setdefault("eventID", f"{self._world.lives}{number:031x}")
         key = self._key_of(inner.get("Keys", {}))
         shard = self.stream.shard(shard_id) if shard_id else self.stream.owner(key)
         self._store(shard, number, time, compact(body).encode(), key, 0)
@@ -353,7 +355,7 @@ class Table:
         size = len(keys) + len(new_part) + len(old_part)
         who = f',"userIdentity":{identity}' if identity else ""
         body = (
-            f'{{"eventID":"{number:032x}","eventName":"{event}","eventVersion":"1.1",'
+            f'{{"eventID":"{self._world.lives}{number:031x}","eventName":"{event}","eventVersion":"1.1",'
             f'"eventSource":"aws:dynamodb","awsRegion":"{REGION}","dynamodb":{{'
             f'"ApproximateCreationDateTime":{stamp},"Keys":{keys}{new_part}{old_part},'
             f'"SequenceNumber":"{number}","SizeBytes":{size},"StreamViewType":"{view}"}}{who}}}'
@@ -381,6 +383,7 @@ class World:
         self._clock = clock
         self._ahead = 0.0
         self._number = FIRST_NUMBER
+        self.lives = 0
         self._labels = 0
         self._last_stamp = 0.0
         self.rng = random.Random(seed)
@@ -411,9 +414,10 @@ class World:
         is_ahead = self.ahead_rate and self.rng.random() < self.ahead_rate
         return time + 3600 if is_ahead else time
 
-    def number_anew(self) -> None:
-        """Give lower numbers from now on than ever before."""
-        self._number = FIRST_NUMBER - 10_000 * NUMBER_STEP
+    def number_from(self, number: int) -> None:
+        """Give higher numbers than this one from now on, with other events' ids than before."""
+        self._number = number
+        self.lives += 1
 
     def next_number(self) -> int:
         self._number += NUMBER_STEP

@@ -122,12 +122,6 @@ class ShardReader:
         self._has_ended = False
         """True if the last page had no next iterator; a new one shows whether that was the end."""
         self._deduplicator = Deduplicator(position, end)
-        self._check: PositionCheck | None = None
-        """Answers whether the position is ahead of its stream; None: nothing raises this doubt."""
-        self._is_confirmed = False
-        """True while the last page's check has found the position's record."""
-        self._check_waits = False
-        """True if its next step takes the place of a read, as the service throttles these."""
         self._make_page = (
             make_page if page_filter is None else partial(make_page, page_filter=page_filter)
         )
@@ -139,6 +133,7 @@ class ShardReader:
         self._trimmed_in_a_row = 0
         self._jitter = jitter
         self.reads = PageFetcher(clock, rate, prefetches=prefetches)
+        self._check = PositionCheck(arn, shard_id, self.reads)
         self._end_detector: EndDetector | None = None
         if bounded_at is not None:
             self._end_detector = EndDetector(
@@ -221,8 +216,7 @@ class ShardReader:
             self.delay = _CREDENTIALS_BACKOFF.after(self._failures)
             return [*granted, failure]
         except (DeniedError, UnexpectedAnswerError) as error:
-            # The iterator may be the reason. A refused read sends no `IteratorGranted`.
-            self._iterator = None
+            # A refused read sends no `IteratorGranted`.
             self._started = self._started and not granted
             return [self._on_failure(error)]
 
@@ -233,7 +227,7 @@ class ShardReader:
             self._end_detector.probe_latest(self._deduplicator.newest, service)
             self.delay = self.reads.rate.delay()
             return []
-        if self._check_waits:
+        if self._check.waits:
             anew = self._check_position(service)
             self.delay = self.reads.rate.delay()
             return anew
@@ -248,11 +242,12 @@ class ShardReader:
     def _on_failure(self, error: WatcherError, *, is_read_throttled: bool = False) -> ReadFailed:
         """Counts a failure and sets the delay; after a throttled read, the rate limit's."""
         self._failures += 1
-        if not is_read_throttled:  # an emulator may have started again
-            self._doubt_position()
         if is_read_throttled:
             self.delay = self.reads.rate.delay()
         else:
+            # An emulator may have started again, and the iterator be behind its first records.
+            self._iterator = None
+            self._check.doubt(self.position, is_broken=True)
             self.delay = self._retry_delay(self._failures)
         return ReadFailed(str(error), self._failures, kind_of(error))
 
@@ -265,7 +260,7 @@ class ShardReader:
         self._iterator = None
         if isinstance(self.position, AtSequence | AfterSequence):
             loss = self._loss(reason)
-            self._doubt_position()  # even its horizon may lie below
+            self._check.doubt(self.position)  # even its horizon may lie below
             self.position = TrimHorizon()
             self.delay = 0.0
             return [loss]
@@ -278,8 +273,7 @@ class ShardReader:
     def _get_iterator(self, service: Service) -> list[Message]:
         """Gets an iterator at the position; returns the message about it, where that has news."""
         self._deduplicator.rewind()
-        if not self._is_confirmed:
-            self._doubt_position()
+        self._check.doubt(self.position, is_broken=not self._started)
         self._iterator, time = self._iterator_at_position(service)
         if self._end_detector is not None:
             self._end_detector.on_iterator(time)
@@ -305,19 +299,22 @@ class ShardReader:
         return service.get_iterator(self._arn, self.shard_id, TrimHorizon())
 
     def _doubt_timestamp(self, error: TransientError) -> None:
-        """Drops an iterator at a time that fails: moto grants some that never work.
+        """Asks for no iterator at a time where that fails: moto grants some that never work.
 
         The same records come from the trim horizon, only later.
         """
         at_time = isinstance(self.position, AtTime) and self._coarseness is None
         if at_time and self._failures >= _FAILURES_UNTIL_DOUBT and not error.throttled:
             self._coarseness = 0
-            self._iterator = None
 
     def _on_page(self, wire: page.WirePage, body: bytes, service: Service) -> list[Message]:
         """Returns a page's new records, and the end or the oddities that it shows."""
+        if self._check.holds(wire.Records):
+            anew = self._check_position(service)
+            if anew or self._check.holds(wire.Records):  # the same page is to be read again
+                self.delay = 0.0 if anew else _NEAR_END_SECONDS
+                return anew
         messages: list[Message] = []
-        self._is_confirmed = False
         records = self._before_end(wire.Records)
         parts = self._deduplicator.through(records)
         if parts is None:
@@ -333,13 +330,11 @@ class ShardReader:
         for first, last in parts:
             number = records[last - 1].dynamodb.SequenceNumber
             self.position = moved_behind(self.position, number)
+            self._check.on_record(records[last - 1])
             messages.append(self._make_page(body, records, first, last))
-        if len(wire.Records) > self._deduplicator.repeated:
-            self._check = None
-        elif self._check is not None:
-            self._check_waits = self.reads.rate.delay() > 0
-            if not self._check_waits and (anew := self._check_position(service)):
-                return [*messages, *anew]
+        has_news = len(wire.Records) > self._deduplicator.repeated
+        if self._check.on_page(has_news=has_news) and (anew := self._check_position(service)):
+            return [*messages, *anew]
         if self._deduplicator.late:
             messages.append(Notice("a record comes pages after later ones; it is delivered now"))
         if self._deduplicator.repeated:
@@ -354,7 +349,7 @@ class ShardReader:
         if len(records) < len(wire.Records) or self._is_at_end(bool(records), service):
             messages.append(self._on_caught_up())
         elif wire.NextShardIterator is None:
-            is_checked = self._check is None or not self._check.is_pending
+            is_checked = not self._check.is_pending
             if is_checked and (self.closed or (self._has_ended and not has_news)):
                 messages.append(self._finish(closed=True))
             else:  # one odd answer ends no shard that no listing shows as closed
@@ -365,26 +360,12 @@ class ShardReader:
             self._has_ended = False
         return messages
 
-    def _doubt_position(self) -> None:
-        position = self.position
-        if self._check is None and isinstance(position, AtSequence | AfterSequence):
-            self._check = PositionCheck(position.sequence_number)
-
     def _check_position(self, service: Service) -> list[Message]:
         """Makes a step of the check; returns the end of this reader if the stream is another."""
-
-        def get_iterator(position: Position) -> str:
-            return service.get_iterator(self._arn, self.shard_id, position)[0]
-
-        def read(iterator: str) -> tuple[list[int], str | None]:
-            wire = page.decode(self.reads.fetch_at(iterator, service))
-            return numbers_of(wire.Records), wire.NextShardIterator
-
-        is_ahead = None if self._check is None else self._check.step(get_iterator, read)
-        self._check_waits = False
-        if is_ahead is not None:
-            self._check, self._is_confirmed = None, True
-        if not is_ahead:
+        if self.reads.rate.delay() > 0:
+            self._check.waits = True
+            return []
+        if not self._check.step(service):
             return []
         loss, self.position = self._loss(REASON), TrimHorizon()
         return [self._finish(closed=False, anew=loss)]
@@ -420,7 +401,7 @@ class ShardReader:
         if not self._deduplicator.repeats_in_a_row:
             return Notice(text)
         self._iterator = None
-        if self._check is not None and self._check.is_pending:
+        if self._check.is_pending:
             self.delay = _NEAR_END_SECONDS
             return Notice(text)
         self.delay = self._retry_delay(self._deduplicator.repeats_in_a_row)

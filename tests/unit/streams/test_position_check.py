@@ -1,10 +1,16 @@
 """Pages that show that a position is ahead of its stream, and others that do not."""
 
+from typing import Any
+from unittest.mock import Mock
+
 import pytest
 
-from watcher.aws.model import Position, TrimHorizon
+from tests.support.wire import FIRST, body
+from watcher.aws.model import AfterSequence, TrimHorizon
+from watcher.clock import CLOCK
 from watcher.errors import TransientError, TrimmedDataError
 from watcher.streams.position_check import PositionCheck
+from watcher.streams.read_rate import PageFetcher
 
 END = [-1]
 """A page without a record and a next iterator."""
@@ -23,22 +29,28 @@ END = [-1]
         pytest.param([[1, 2], *[[]] * 60], [], True, id="any position gives the first records"),
         pytest.param([END] * 20, [1], True, id="it is closed, and lacks its record"),
         pytest.param([[]] * 60, [], None, id="nothing is there yet"),
+        pytest.param([[12], [12]], [1], True, id="later numbers have overtaken it"),
+        pytest.param([[12], [9, 12]], [1], False, id="its record comes out of turn"),
+        pytest.param([[12], [12]], [11], False, id="its record has left, as all before it"),
     ],
 )
-def test_a_position_is_ahead_of_a_stream_that_ends_below_it(
+def test_a_position_is_ahead_of_a_stream_that_lacks_its_record(
     at: list[list[int] | Exception], horizon: list[int], expected: bool | None
 ) -> None:
     answers = iter(at)
 
-    def read(iterator: str) -> tuple[list[int], str | None]:
+    def get_records(iterator: str, limit: int | None = None) -> bytes:
         answer = horizon if iterator == "horizon" else next(answers)
         if isinstance(answer, Exception):
             raise answer
-        return ([], None) if answer is END else (answer, "at")
+        return b'{"Records": []}' if answer is END else body(answer)
 
-    def get_iterator(position: Position) -> str:
-        return "horizon" if isinstance(position, TrimHorizon) else "at"
+    def get_iterator(arn: str, shard_id: str, position: Any) -> tuple[str, None]:
+        return "horizon" if isinstance(position, TrimHorizon) else "at", None
 
-    check = PositionCheck("9")
-    found = (check.step(get_iterator, read) for _ in range(16))
-    assert next((each for each in found if each is not None), None) is expected
+    service = Mock(get_records=get_records, get_iterator=get_iterator)
+    check = PositionCheck("arn", "shard", PageFetcher(CLOCK))
+    check.doubt(AfterSequence(str(FIRST + 9)))
+    is_ahead = any(check.step(service) for _ in range(16))
+    is_open = check.on_page(has_news=False)
+    assert (None if is_open else is_ahead) is expected

@@ -8,6 +8,7 @@ import pytest
 
 from tests.simulator import Simulator
 from tests.simulator.errors import ODD
+from tests.simulator.model import FIRST_NUMBER
 from tests.support.blocking_reader import BlockingReader
 from tests.support.hand_clock import HandClock
 from tests.support.wire import body, shard_key
@@ -107,7 +108,7 @@ def test_a_time_brings_the_same_records_whether_it_is_granted_or_not(
     if errors:
         simulator.fail_next("GetRecords", "InternalServerError", times=errors)
     assert numbers(read(reader(simulator, AtTime(moment)), 1 + errors)) == wanted
-    assert simulator.calls["GetShardIterator"] == 2
+    assert simulator.calls["GetShardIterator"] == max(2, 1 + errors)
 
 
 @pytest.mark.parametrize("position", [TrimHorizon(), Latest()])
@@ -153,7 +154,7 @@ def test_a_refused_iterator_is_replaced(simulator: Simulator, written: list[str]
     simulator.fail_next("GetRecords", "ValidationException")
     messages += read(made, 3)
     assert numbers(messages) == written
-    assert simulator.calls["GetShardIterator"] == 2
+    assert simulator.calls["GetShardIterator"] == 3, "the third is for a look"
 
 
 def up_to_now(made: BlockingReader, clock: HandClock) -> list[Message]:
@@ -271,6 +272,24 @@ def test_an_iterator_that_is_refused_when_it_is_new_is_trouble(simulator: Simula
     troubles = [message for message in messages if isinstance(message, ReadFailed)]
     assert [trouble.failures for trouble in troubles] == [1, 2, 3]
     assert numbers(messages) and not made.finished
+
+
+@pytest.mark.parametrize("apart", [0, 500], ids=["has the position's number", "lacks it"])
+def test_a_service_that_has_started_from_scratch_and_overtaken_the_position_is_noticed(
+    simulator: Simulator, written: list[str], apart: int
+) -> None:
+    made = reader(simulator)
+    read(made, 2)
+    simulator.fail_next("GetRecords", "reset", times=2)
+    simulator.write("a")
+    assert Page in kinds(read(made, 4)), "it is still the same"
+    simulator.fail_next("GetRecords", "reset", times=2)
+    simulator.advance(60)
+    simulator.begin_anew(dated=False, first=FIRST_NUMBER - apart)
+    simulator.write("a", 9)
+    *before, last = read(made, 4)
+    assert numbers(before) == [] and isinstance(last, ReaderEnded) and last.anew
+    assert made.position == TrimHorizon()
 
 
 def test_a_filter_that_fails_leaves_nothing_out() -> None:
