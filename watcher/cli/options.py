@@ -8,12 +8,11 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from watcher.declared import Opt, declared
 from watcher.errors import UsageError
-from watcher.times import duration_text, parse_seconds
+from watcher.times import parse_seconds
 
 if TYPE_CHECKING:
     from watcher.aws.config import AwsConfig
@@ -26,8 +25,6 @@ Value: TypeAlias = Any
 """An option's value: the declaration has its type of it."""
 Values: TypeAlias = Mapping[str, Value]
 """The options of a command by name; one that was not given has its default."""
-Type: TypeAlias = Any
-"""The type that an option is declared with: a class, `list[str]`, a Literal."""
 
 REQUIRED = inspect.Parameter.empty
 """The default of an option that has to be given."""
@@ -144,11 +141,6 @@ Output = Annotated[
     str, Opt("text (default) or json", "FORMAT", alias="-o", choices=("text", "json"))
 ]
 """The option of a command's output format."""
-
-
-def age(moment: datetime, now: datetime) -> str:
-    """Formats how long ago something was."""
-    return duration_text((now - moment).total_seconds())
 
 
 def flag(name: str) -> str:

@@ -25,6 +25,7 @@ from watcher.formatting.text import (
     write_text,
 )
 from watcher.options import WatchOptions
+from watcher.times import duration_text
 
 # boto3 is imported by the work itself: help does without.
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def tree(
         if (lag := (lags or {}).get(ShardKey(listing.arn, shard.id))) is not None:
             line += f"  lag {lag:.0f} s"
         if since := opened_at(shard.id):
-            line += f"  opened {options.age(since, listing.time)} ago"
+            line += f"  opened {duration_text((listing.time - since).total_seconds())} ago"
         yield before + guide + printable(f"{line}  {shard.start or '?'}..{shard.end or ''}")
         before += "    " if is_last else ("|   " if is_plain else "│   ")
         children = below.get(shard.id, [])

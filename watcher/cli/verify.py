@@ -45,7 +45,7 @@ from watcher.time_machine.verify import (
     Verification,
     Verifier,
 )
-from watcher.times import duration_text, parse_seconds
+from watcher.times import parse_seconds
 from watcher.version import install
 
 if TYPE_CHECKING:
@@ -115,22 +115,11 @@ def _compare(
             on_progress=partial(_show_progress, line),
         )
         what = f"{' '.join(sources)} with {copy.label}"
-        logger.info(f"Compares {what}; {_cost(verifier.table.read_units, copy, read_limit)}")
+        cost = grouped(verifier.table.read_units, "read unit")
+        logger.info(f"Compares {what}; the table's scan takes {cost}")
         found = verifier.run()
         _print(verifier, found, output)
     return 1 if found.differing else 0
-
-
-def _cost(units: int, copy: Copy, read_limit: float | None) -> str:
-    """Returns an estimate of the capacity that the reading takes."""
-    text = f"the table's scan takes {grouped(units, 'read unit')}"
-    if isinstance(copy, TableCopy):
-        others = copy.table.read_units
-        text += f", the other table's {others:,}"
-        units = max(units, others)
-    if read_limit is not None and units > read_limit:
-        text += f": at {read_limit:g} a second {duration_text(units / read_limit)}"
-    return text
 
 
 def _show_progress(line: Line | None, items: int, units: float, share: float) -> None:

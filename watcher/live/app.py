@@ -54,10 +54,7 @@ class TextScreen(ModalScreen[None]):
     A function returns the text for a number of columns: it may ask the service, in a thread.
     """
 
-    BINDINGS = [
-        Binding("escape,q", "app.pop_screen", "Back"),
-        Binding("y", "copy", "Copy"),
-    ]
+    BINDINGS = [Binding("escape,q", "app.pop_screen", "Back")]
     DEFAULT_CSS = """
     TextScreen { align: center middle; }
     TextScreen > VerticalScroll {
@@ -65,11 +62,10 @@ class TextScreen(ModalScreen[None]):
     }
     """
 
-    def __init__(self, title: str, text: str | Callable[[int], str], copied: str = "") -> None:
+    def __init__(self, title: str, text: str | Callable[[int], str]) -> None:
         super().__init__()
         self._title = title
         self._given = text
-        self._copied = copied
         # Made here: on a busy machine the screen is mounted before what is in its box.
         self._text = Static(id="text")
 
@@ -99,12 +95,6 @@ class TextScreen(ModalScreen[None]):
         """Shows a text in the colours of its escape sequences."""
         if self.is_attached:
             self._text.update(Text.from_ansi(painted_alone(text)))
-
-    def action_copy(self) -> None:
-        """Copies the wire JSON to the clipboard."""
-        if self._copied:
-            self.app.copy_to_clipboard(self._copied)
-            self.app.notify("Copied")
 
 
 def change_text(record: Record) -> str:
@@ -287,9 +277,8 @@ class LiveView(App[Totals | None]):
     def on_change_list_opened(self, message: ChangeList.Opened) -> None:
         """Opens the change that the user chose."""
         entry = message.entry
-        raw = entry.raw.decode("utf-8", "replace")
         title = self.buffer.tables[entry.table]
-        self.push_screen(TextScreen(title, change_text(entry.record), copied=raw))
+        self.push_screen(TextScreen(title, change_text(entry.record)))
 
     def on_input_submitted(self, message: Input.Submitted) -> None:
         """Filters the list."""

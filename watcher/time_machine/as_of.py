@@ -146,7 +146,7 @@ def as_of(
     one = None if key is None else ItemKey(key)
     export = None
     if baseline is not None:  # an endpoint is DynamoDB's, not S3's
-        export = full_export(baseline, AwsConfig(region, profile), "baseline")
+        export = full_export(baseline, AwsConfig(region, profile))
     opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url), strict=True)
     found = items_as_of(opened, then, one, export)
     found.redaction = hidden
@@ -207,7 +207,7 @@ def _on_baseline(
         found.key_names = tuple(table.types)
         if key is not None:
             key.wire(table.types)
-        baseline.check_table(table, "baseline")
+        baseline.check_table(table)
     start = first if first == at else first - CLOCKS_APART
     sources.open(start, None if key is None else key.matching_indexes)
     if sources.stream is not None:

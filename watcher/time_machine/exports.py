@@ -118,14 +118,14 @@ class Export:
             for each in files
         ]
 
-    def check_table(self, table: Description, option: str) -> None:
+    def check_table(self, table: Description) -> None:
         """Raises UsageError for the export of another table, or of one that was deleted since."""
         arn = self.table_arn
         if arn != table.arn:
-            raise UsageError(f"it belongs to {arn}, not to {table.arn}", option, self.location)
+            raise UsageError(f"it belongs to {arn}, not to {table.arn}", "baseline", self.location)
         if table.created > self.time:
             text = f"table {arn} was deleted and created again since"
-            raise UsageError(text, option, self.location)
+            raise UsageError(text, "baseline", self.location)
 
     def _whole(self, name: str) -> bytes:
         location = f"{self.location}/{name}"
@@ -166,11 +166,11 @@ class Export:
             )
 
 
-def full_export(location: str, connection: AwsConfig, option: str) -> Export:
+def full_export(location: str, connection: AwsConfig) -> Export:
     """Opens a full export. Raises UsageError for an incremental one, too."""
     export = Export(location, connection)
     if export.since is not None:
-        raise UsageError("it is incremental: give a full one", option, location)
+        raise UsageError("it is incremental: give a full one", "baseline", location)
     return export
 
 
@@ -184,7 +184,7 @@ def joined_exports(
     """
     found = [Export(each, connection) for each in locations]
     for each in found:
-        each.check_table(table, "baseline")
+        each.check_table(table)
     found.sort(key=lambda each: (each.since is not None, each.time))
     full, *later = found
     if full.since is not None or any(each.since is None for each in later):

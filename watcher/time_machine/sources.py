@@ -451,10 +451,10 @@ def _text(time: datetime) -> str:
     return time.astimezone().isoformat(timespec="seconds")
 
 
-def start_time(start: Moment, option: str = "start") -> datetime | None:
+def start_time(start: Moment) -> datetime | None:
     """Returns the time to read from; None for the trim horizon. Raises UsageError."""
     now = datetime.now(UTC)
-    with blame(option):
+    with blame("start"):
         position = parse_start(start, now)
         if isinstance(position, Latest):
             raise UsageError(f"{start!r} is not in the past: give an age like 2h, or a time")

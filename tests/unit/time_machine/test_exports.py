@@ -158,7 +158,7 @@ def test_an_export_that_is_not_whole(tmp_path: Path) -> None:
 def test_an_incremental_export_is_no_baseline(tmp_path: Path) -> None:
     place = exports.incremental(tmp_path, {}, {}, 1e9 + 10, 1e9 + 20)
     with pytest.raises(UsageError, match="it is incremental: give a full one"):
-        full_export(str(place), HERE, "baseline")
+        full_export(str(place), HERE)
 
 
 def test_exports_are_joined_where_their_periods_are(tmp_path: Path) -> None:
