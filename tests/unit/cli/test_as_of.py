@@ -1,7 +1,6 @@
 """`as-of`: its two forms, and where it writes."""
 
 import json
-import stat
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -63,20 +62,6 @@ def test_a_condition_that_can_not_match_is_told(
     assert told(0, *command.split()).err[-1].endswith(said)
 
 
-def test_a_file_is_its_owner_s_alone_and_replaced_as_a_whole(at: str, tmp_path: Path) -> None:
-    new, shared = tmp_path / "items.jsonl", tmp_path / "shared.jsonl"
-    shared.write_text("old")
-    shared.chmod(0o644)
-    for file, mode in ((new, 0o600), (shared, 0o644)):
-        said = told(0, "as-of", "orders", at, "--to", str(file))
-        local = datetime.fromisoformat(at).astimezone().isoformat(timespec="seconds")
-        assert said.out == []
-        assert f"Writes the items as of {local} to {file}" in said.said
-        assert len(file.read_text().splitlines()) == 2
-        assert stat.S_IMODE(file.stat().st_mode) == mode
-    assert sorted(tmp_path.iterdir()) == [new, shared]
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -85,8 +70,6 @@ def test_a_file_is_its_owner_s_alone_and_replaced_as_a_whole(at: str, tmp_path: 
             ["orders", "soon"],
             ": TIME: can't read 'soon' as a time: use an age like 2h or 1h30m, or a time like",
         ),
-        (["orders", "2099-01-01"], "is in the future"),
-        (["orders", "30h"], "is before what orders holds, which begins"),
         (["orders", "1h", "--key", "id=a"], "--key id: no such key attribute; the table has pk"),
         (["orders", "1h", "--to", "/no/folder/x"], "can't write /no/folder/x: No such file"),
     ],

@@ -96,6 +96,24 @@ def test_what_is_wrong_is_said_in_a_line_of_ours(words: str, text: str) -> None:
     assert str(caught.value).startswith(text)
 
 
+UNCLEAR = ("14:05 EST", "08:00-09:00", "10.11.2026", "2026-11", "5M", "5ss")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(f"{each} orders --from" for each in ("watch", "report", "count", "undo", "live")),
+        *("history orders --key a=b --from", "history orders --key a=b --from 1h --until"),
+        *("as-of orders", "undo orders --from 1h --until"),
+        "watch orders --from 1h --until",
+    ],
+)
+def test_a_time_that_could_be_several_is_refused_with_what_it_could_be(command: str) -> None:
+    for text in UNCLEAR:
+        (line,) = told(2, *command.split(), text).err
+        assert f"can't read {text!r}" in line and "an age like 2h" in line
+
+
 def test_a_fault_of_ours_ends_with_a_status_that_says_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -105,20 +105,6 @@ def test_a_file_of_changes_does_not_tell_its_table(night: Shop) -> None:
     )
 
 
-def test_a_call_that_may_have_made_a_change_before_from_is_not_certain(shop: Shop) -> None:
-    """One call for two changes, of which the first is not read."""
-    shop.write(7, 1, shop.called("api"))
-    shop.advance(2)
-    shop.write(7, 2)
-    shop.advance(60)
-    start = str(int(shop.now) - 61)
-    may_be = "may be by role/api (session bob, 203.0.113.9, Boto3)   the call may have made"
-    assert may_be in told(0, "history", "orders", *ONE, "--from", start, "--who", "trail").printed
-    assert told(0, "count", "orders", "--from", start, "--who", "trail", "-o", "csv").out[1:] == [
-        "may be role/api,1"
-    ]
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [(["--by", "caller"], "--who PLACE"), (["--by", "kind", "--who", "trail"], "--by kind,caller")],

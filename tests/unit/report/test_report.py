@@ -198,8 +198,6 @@ def test_a_table_is_not_mistaken_for_a_path(
         (["nothing/here"], "can't read nothing/here: No such file"),
         (["{folder}"], "is not an archive that python -m watcher archive wrote"),
         (["{lines}", "--to", "{folder}"], "it is a folder"),
-        (["{lines}", "--to", "{folder}/no/r.html"], "No such file or directory"),
-        (["{lines}", "--only", "nothing"], "--only"),
         (["{wrong}"], "neither dead letters nor lines of --print-json"),
         (["{half}"], "can't read"),
         (["{csv}"], "is not an archive that python -m watcher archive wrote in Parquet"),
@@ -218,14 +216,6 @@ def test_what_can_not_be_is_one_line(
     last = told(2, "report", *(each.format(**places) for each in arguments)).err[-1]
     assert last.startswith("error: ")
     assert said in last
-
-
-def test_without_pyarrow_an_archive_is_refused_with_the_extra_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    (tmp_path / "part-0.parquet").touch()
-    assert "[spark]" in told(2, "report", str(tmp_path)).said
 
 
 def test_the_file_is_replaced_whole_and_links_and_devices_stay(lines: Path, tmp_path: Path) -> None:

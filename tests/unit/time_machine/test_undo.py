@@ -409,13 +409,6 @@ def test_a_large_item_is_compared_whole(
     assert tables.get("orders", {"pk": {"S": "a"}}) == other
 
 
-def test_new_images_are_needed(ledger: Ledger, tmp_path: Path) -> None:
-    ledger.simulator.enable_new_stream(view_type="OLD_IMAGE")
-    ledger.write(5)
-    with pytest.raises(StreamError, match="view type is OLD_IMAGE"):
-        plan(ledger, ledger.second, ledger.second, tmp_path)
-
-
 @pytest.mark.parametrize("hours", [0, 30])
 def test_the_first_second_that_an_error_names_is_taken(
     hours: int, ledger: Ledger, tmp_path: Path

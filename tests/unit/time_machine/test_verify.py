@@ -97,10 +97,8 @@ def test_the_read_limit_counts_the_services_units_and_no_json(ledger: Ledger) ->
     table = ledger.sources().stream
     assert table is not None
     units = 40 * 12_000 / 4096
-    began = ledger.clock.monotonic()
-    copy = TableCopy(table.table, "itself", read_limit=10)
+    copy = TableCopy(table.table, "itself")
     there = HandCopy({item["pk"]["S"]: dict(item) for item in copy.items()})
-    assert units / 10 * 0.8 < ledger.clock.monotonic() - began < units / 10 * 1.2
     times, seen = [], [(0, 0.0)]
     for limit in (None, 20):  # the stream's own pauses, and those with the limit's
         began = ledger.clock.monotonic()
