@@ -329,6 +329,19 @@ def test_keys_are_those_of_the_table_or_an_error(
         assert "give --columns 'n string'" in job.said()
 
 
+def assert_a_recopy_makes_it_equal(
+    lake: Lake, shop: Shop, options: list[str], versions: set[str]
+) -> None:
+    """And so do changes after it; these versions stay."""
+    lake.run(shop.sim.environment, "--recopy", *options)
+    assert current(lake) == shop.now
+    for _ in range(50):
+        shop.change()
+    lake.run(shop.sim.environment, *options)
+    assert current(lake) == shop.now
+    assert versions <= {row["_sequence_number"] for row in lake.rows()}
+
+
 PARTS = {"delta": "pk", "iceberg": "bucket(4, pk)"}
 
 
@@ -376,14 +389,7 @@ def test_from_an_export_and_after_a_loss_it_is_equal(
         sim.trim()
         with lake.mirror(sim.environment, "--no-follow", *options) as job:
             assert job.process.wait(PATIENCE) == 1, job.said()
-        lake.run(sim.environment, "--recopy", *options)
-        assert current(lake) == shop.now
-        for _ in range(50):
-            shop.change()
-        lake.run(sim.environment, *options)
-        assert current(lake) == shop.now
-        if history:
-            assert numbers <= {row["_sequence_number"] for row in lake.rows()}, "versions stay"
+        assert_a_recopy_makes_it_equal(lake, shop, options, numbers if history else set())
     assert_is_as_created(lake)
 
 
@@ -405,10 +411,4 @@ def test_of_a_stream_enabled_again_a_recopy_makes_it_equal(tmp_path: Path) -> No
         with lake.mirror(sim.environment, "--no-follow", *options) as job:
             assert job.process.wait(PATIENCE) == 2
             assert "give --recopy" in job.said()
-        lake.run(sim.environment, "--recopy", *options)
-        assert current(lake) == shop.now
-        for _ in range(50):
-            shop.change()
-        lake.run(sim.environment, *options)
-        assert current(lake) == shop.now
-        assert numbers <= {row["_sequence_number"] for row in lake.rows()}, "versions stay"
+        assert_a_recopy_makes_it_equal(lake, shop, options, numbers)

@@ -37,19 +37,19 @@ class MirrorCopy:
 
     def __init__(self, folder: str) -> None:
         mirror = MirrorTable(folder)
-        state, merged = mirror.state, mirror.merged
-        if state is None and not merged:
+        state = mirror.state
+        if state is None:
             raise UsageError("it is not a mirror", "with_", folder)
-        if merged["copy"] != "done" if state is None else state.copied_at is None:
+        if state.copied_at is None:
             raise UsageError("its copy is not finished: run mirror again first", "with_", folder)
-        if merged["redaction"] if state is None else state.redaction:
+        if state.made_as["redaction"]:
             text = "its values are redacted: it can't be compared with its table"
             raise UsageError(text, "with_", folder)
-        self._history = merged["history"] == "true" if state is None else state.history
+        self._history = state.made_as["history"] == "true"
         self.label = f"mirror at version {mirror.table.version()}"
         # Spark has the stream's position in its checkpoint: such a mirror may be behind.
         self.position = CopyPosition()
-        if state is not None:
+        if state.token is not None:
             self.position = CopyPosition(
                 token=checkpoint_format.from_json(state.token),
                 stored_at=mirror.stored_at,
@@ -57,8 +57,7 @@ class MirrorCopy:
             )
         self._parts = mirror.table.metadata().partition_columns
         self._rows = mirror.table.to_pyarrow_dataset()
-        form = merged["item"] if state is None else state.item_form
-        self._rest = ITEM if form else RESCUED
+        self._rest = ITEM if state.made_as["item"] else RESCUED
         fields = [each for each in mirror.schema if each.name not in (self._rest, *OWN)]
         self._kinds = {each.name: kind_of(each) for each in fields}
         # The columns whose types a user has chosen.

@@ -23,7 +23,7 @@ from watcher.aws.model import (
     Service,
     WireItem,
 )
-from watcher.aws.tables import Description, ReadPace, TablesClient
+from watcher.aws.tables import Description, Key, ReadPace, TablesClient
 from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.declared import Opt
@@ -46,10 +46,12 @@ from watcher.mirror.versions import (
     LastVersion,
     Rows,
     change_of,
+    refuse_other,
     refuse_view,
 )
 from watcher.pull.merged_shards import MergedShards
 from watcher.pull.shard_pool import PullOptions
+from watcher.pull.table_snapshot import ItemsPage, read_pages
 from watcher.records.redaction import Redaction, redaction
 from watcher.shutdown import Shutdown
 from watcher.streams import checkpoint_format
@@ -105,7 +107,12 @@ class MirrorJob:
         self._once = once
         self._rows: Rows = EveryVersion() if history else LastVersion()
         self._redaction = redaction
-        self._fingerprint = "" if redaction is None else redaction.fingerprint
+        self._made_as = {
+            "stream": arn,
+            "history": str(history).lower(),
+            "item": item_form or "",
+            "redaction": "" if redaction is None else redaction.fingerprint,
+        }
         types = redacted_types(description.types, redaction)
         self._columns = MirrorColumns(types, given or pa.schema([]), self._rows.own, item_form)
         self._exports = exports
@@ -115,10 +122,8 @@ class MirrorJob:
         self._clock = clock
         self._limit = limit
         self._hides_keys = redaction is not None and any(map(redaction.hides, description.types))
-        self._copied: TokenSnapshot | None = None
+        self._copied = TokenSnapshot()
         self._committed_at = clock.monotonic()
-        if mirror.merged:
-            raise UsageError(f"{mirror.to} is of --engine spark: give that, or another folder")
         if mirror.state is not None:
             self._continue(mirror.state)
         else:
@@ -146,31 +151,21 @@ class MirrorJob:
     # The start
 
     def _continue(self, state: MirrorState) -> None:
-        self._refuse_other(state)
+        if state.token is None:
+            to = self._mirror.to
+            raise UsageError(f"{to} is of --engine spark: give that, or another folder")
+        refuse_other(self._mirror.to, state.made_as, self._made_as)
         self._columns.adopt(self._mirror.schema)
         self._mirror.grow(self._columns.schema)
         token = checkpoint_format.from_json(state.token)
-        self._copied = token.snapshot or TokenSnapshot()
         if self._exports:
-            self._copied = None
             self._stream = self._begun()
             return
+        self._copied = token.snapshot or TokenSnapshot()
         self._stream = self._reader(token)
         if token.saved_at is not None:  # also short runs without a change store a position
             passed = self._stream.listing.time - token.saved_at
             self._committed_at -= passed.total_seconds()
-
-    def _refuse_other(self, state: MirrorState) -> None:
-        to = self._mirror.to
-        if state.stream != self._arn:
-            raise UsageError(f"{to} mirrors {state.stream}, not {self._arn}: give another folder")
-        if state.history != self._history:
-            made = "with" if state.history else "without"
-            raise UsageError(f"{to} was created {made} --history: give another folder")
-        if state.item_form != self._columns.item_form:
-            raise UsageError(f"{to} was created with another --item: give another folder")
-        if state.redaction != self._fingerprint:
-            raise UsageError(f"{to} was created with other rules or another key", "redact")
 
     def _begun(self) -> MergedShards:
         """Returns the stream from now on, for a new copy."""
@@ -198,7 +193,7 @@ class MirrorJob:
 
     def _copy(self, stopped: Callable[[], bool]) -> None:
         """Copies the items that are left; each commit stores how far it is."""
-        if self._copied is None or (self._copied.segments is None and not self._copied.done):
+        if self._copied.segments is None and not self._copied.done:
             self._copied = TokenSnapshot()
             if self._exports:
                 self._exported = exported_items(self._exports, self._columns.keys)
@@ -224,28 +219,17 @@ class MirrorJob:
         segments = copied.split(ReadPace(None).segments(self._size))
         found: list[WireItem] = []
         size = 0
-        while not self._is_full(found, size):
-            left = [number for number, each in enumerate(segments) if not each.done]
-            if not left:
-                break
-            pages = self._calls.start(
-                [
-                    partial(
-                        self._tables.page,
-                        self._table,
-                        segments[number].after,
-                        Segment=number,
-                        TotalSegments=len(segments),
-                    )
-                    for number in left
-                ]
-            )
-            for number, answer in zip(left, pages, strict=True):
-                images, last, _ = answer.result()
+        while not (self._is_full(found, size) or all(each.done for each in segments)):
+            pages = read_pages(segments, self._page, self._calls)
+            for number, (images, last, _) in pages.items():
                 segments[number] = TokenSegment(last, last is None)
                 size += sum(len(bytes(image)) for image in images)
                 found += map(self._item, images)
         return found, TokenSnapshot.of(segments, copied.items + len(found))
+
+    def _page(self, after: Key | None, segment: int, segments: int) -> ItemsPage:
+        part = {"Segment": segment, "TotalSegments": segments}
+        return self._tables.page(self._table, after, **part)
 
     def _next_exported(
         self, images: Iterator[bytes], before: int
@@ -316,17 +300,13 @@ class MirrorJob:
 
     def _state(self) -> MirrorState:
         """Returns the state behind all that is copied and applied."""
-        assert self._copied is not None
         before, is_copied = self._mirror.state, self._copied.done
         # A hidden key may be in no file: such a copy can't be continued, and begins again.
         progress = TokenSnapshot() if self._hides_keys and not is_copied else self._copied
         token = msgspec.structs.replace(self._stream.token, snapshot=progress)
         was_copied_at = before.copied_at if before is not None else None
         return MirrorState(
-            stream=self._arn,
-            history=self._history,
-            item_form=self._columns.item_form,
-            redaction=self._fingerprint,
+            made_as=self._made_as,
             token=checkpoint_format.all_to_dict([token]),
             copied_at=(was_copied_at or self._clock.now()) if is_copied else None,
             vacuumed=datetime.now(UTC),

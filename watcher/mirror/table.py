@@ -53,16 +53,16 @@ _TREE: Final = re.compile(r"\x1b\[\d*m|↳")
 class MirrorState(msgspec.Struct, frozen=True, kw_only=True):
     """The mirror's state, stored in each of its commits."""
 
-    stream: str
-    history: bool
-    item_form: str | None = None
-    redaction: str
-    """The fingerprint of its redaction; empty without one."""
-    token: dict[str, Any]
-    """The stream's position, with the progress of the copy until that is complete."""
+    made_as: Mapping[str, str]
+    """Its stream, its redaction's fingerprint, its item's form, and whether it has a history."""
+    token: dict[str, Any] | None = None
+    """The stream's position, with the progress of the copy until that is complete.
+
+    None for a table of Spark's engine, which has it in a checkpoint.
+    """
     copied_at: datetime | None = None
     """The time when the copy was complete."""
-    vacuumed: datetime
+    vacuumed: datetime | None = None
     number: int = 1
     """The commit's number, among the mirror's own."""
 
@@ -80,20 +80,12 @@ class MirrorTable:
         self.state: MirrorState | None = None
         self.stored_at: datetime | None = None
         """The time of the commit in which an opened table's state was found."""
-        self.merged: Mapping[str, str] = {}
-        """The state of a table that Spark merges into (see watcher/spark/lake_table.py)."""
         self._options = _storage_options(to)
         self._table: DeltaTable | None = None
         with self._translated_errors():
             if DeltaTable.is_deltatable(to, self._options):
                 self._table = DeltaTable(to, storage_options=self._options)
-                self.merged = {
-                    name.removeprefix(MERGED): text
-                    for name, text in self._table.metadata().configuration.items()
-                    if name.startswith(MERGED)
-                }
-                if not self.merged:
-                    self.state = self._found_state()
+                self.state = _merged_state(self.table) or self._found_state()
 
     @property
     def table(self) -> DeltaTable:
@@ -162,6 +154,7 @@ class MirrorTable:
         commit names, as its writer may still be at work.
         """
         assert self.state is not None
+        assert self.state.vacuumed is not None
         if self.state.number % COMMITS_TO_COMPACT == 0:
             self.compact()
         now = datetime.now(UTC)
@@ -260,6 +253,18 @@ class MirrorTable:
             lines = (_TREE.sub("", line).strip() for line in str(error).splitlines())
             text = ": ".join(line for line in lines if line)
             raise WatcherError(f"{self.to}: {text}") from error
+
+
+def _merged_state(table: DeltaTable) -> MirrorState | None:
+    """Returns the state of a table that Spark merges into; see watcher/spark/lake_table.py."""
+    found = {
+        name.removeprefix(MERGED): text
+        for name, text in table.metadata().configuration.items()
+        if name.startswith(MERGED)
+    }
+    is_copied = found.get("copy") == "done"
+    copied_at = datetime.fromisoformat(found["from"]) if is_copied else None
+    return MirrorState(made_as=found, copied_at=copied_at) if found else None
 
 
 def _properties(state: MirrorState) -> CommitProperties:

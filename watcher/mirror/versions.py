@@ -6,7 +6,7 @@ A MERGE that is done again, as after a kill, changes nothing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import ClassVar, Final, Literal, NamedTuple
 
@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from watcher.aws.model import WireItem
-from watcher.errors import StreamError
+from watcher.errors import StreamError, UsageError
 from watcher.mirror.columns import MirrorColumns, item_of
 from watcher.records.diff import key_of
 from watcher.records.record import Record
@@ -83,6 +83,14 @@ def refuse_view(view_type: str, *, history: bool) -> None:
             f"the stream's view type is {view_type}: set NEW_AND_OLD_IMAGES to "
             + ("keep every version" if history else "copy a table")
         )
+
+
+def refuse_other(table: str, made_as: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+    """Raises UsageError for a table that was made of another one, or in another way."""
+    for name, text in wanted.items():
+        if (was := made_as.get(name, "")) != text:
+            was, text = was or "none", text or "none"
+            raise UsageError(f"{table} has the {name} {was}, not {text}: give another", "to")
 
 
 class Clause(NamedTuple):

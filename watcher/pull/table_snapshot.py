@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
 from watcher.aws.arns import table_name
 from watcher.aws.json_text import read
 from watcher.aws.model import AfterSequence, ShardKey, TrimHorizon
-from watcher.aws.tables import MOST_SEGMENTS
+from watcher.aws.tables import MOST_SEGMENTS, Description, Key, ReadPace
 from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.errors import (
@@ -37,11 +37,12 @@ from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Page
 
 if TYPE_CHECKING:
-    from watcher.aws.tables import Description, Key, ReadPace
     from watcher.records.redaction import Redaction
 
 logger = logging.getLogger("watcher")
 
+ItemsPage: TypeAlias = tuple[list[msgspec.Raw], Key | None, float]
+"""The wire's JSON of items, the last one's key (None on the last page), and the read units."""
 SHARD_ID = "snapshot"
 """A SNAPSHOT record's shard id."""
 _BACKOFF = Backoff(first_seconds=1.0, longest_seconds=30.0)
@@ -63,14 +64,31 @@ class Items(Protocol):
     def describe(self) -> Description:
         """Returns the table's current description."""
 
-    def page(
-        self, after: Key | None, segment: int, segments: int
-    ) -> tuple[list[msgspec.Raw], Key | None, float]:
+    def page(self, after: Key | None, segment: int, segments: int) -> ItemsPage:
         """Returns a segment's items behind this key, by a consistent read, and the last one's key.
 
         Each item is the wire's JSON; on the last page, the key is None. The number is that of the
         consumed read units.
         """
+
+
+def read_pages(
+    segments: Sequence[TokenSegment],
+    page: Callable[[Key | None, int, int], ItemsPage],
+    calls: CallPool,
+) -> dict[int, ItemsPage]:
+    """Returns a `page` of each unfinished segment that answers. Raises if none does."""
+    left = [number for number, each in enumerate(segments) if not each.done][:MOST_SEGMENTS]
+    asks = [partial(page, segments[number].after, number, len(segments)) for number in left]
+    found, failed = {}, None
+    for number, answer in zip(left, calls.start(asks), strict=True):
+        try:
+            found[number] = answer.result()
+        except TransientError as error:
+            failed = error
+    if failed is not None and not found:
+        raise failed
+    return found
 
 
 class TableSnapshot:
@@ -165,7 +183,7 @@ class TableSnapshot:
         self._refuse_hidden_keys()
         count = self._pace.segments(self._described.size)
         before, segments = self._after, self._after.split(count)
-        self._segments, found = len(segments), self._pages(segments)
+        self._segments, found = len(segments), read_pages(segments, self._table.page, self._calls)
         self._before, self._keys = before, []
         records: list[Mapping[str, Any]] = []
         units = 0.0
@@ -179,26 +197,6 @@ class TableSnapshot:
         count = before.items + len(records)
         self._after = TokenSnapshot.of(segments, count)
         return Page(0, len(records), str(count), msgspec.json.encode({"Records": records}))
-
-    def _pages(
-        self, segments: list[TokenSegment]
-    ) -> dict[int, tuple[list[msgspec.Raw], Key | None, float]]:
-        """Returns a page of each unfinished segment that answers. Raises if none does."""
-        left = [number for number, each in enumerate(segments) if not each.done][:MOST_SEGMENTS]
-        asks = [
-            partial(self._table.page, segments[number].after, number, len(segments))
-            for number in left
-        ]
-        answers = self._calls.start(asks)
-        found, failed = {}, None
-        for number, answer in zip(left, answers, strict=True):
-            try:
-                found[number] = answer.result()
-            except TransientError as error:
-                failed = error
-        if failed is not None and not found:
-            raise failed
-        return found
 
     def _refuse_hidden_keys(self) -> None:
         hidden = [name for name in self._names if self._redaction and self._redaction.hides(name)]

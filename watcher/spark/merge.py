@@ -27,6 +27,7 @@ from watcher.mirror.versions import (
     LastVersion,
     Rows,
     made_change,
+    refuse_other,
     refuse_view,
 )
 from watcher.records.diff import key_of
@@ -199,10 +200,7 @@ def _refuse_other(
     """Raises UsageError for a table of something else, or one that has to be copied again."""
     if not found:
         raise UsageError(f"{table.name} is not of mirror --engine spark: give another", "to")
-    for name in ("table", "history", "item", "redaction"):
-        if found[name] != state[name]:
-            was, text = found[name] or "none", state[name] or "none"
-            raise UsageError(f"{table.name} has the {name} {was}, not {text}: give another", "to")
+    refuse_other(table.name, found, {**state, "stream": found["stream"]})
     if found["stream"] != state["stream"] and not recopy:
         raise UsageError(
             f"{table.name} follows {found['stream']}, which another stream has replaced: "

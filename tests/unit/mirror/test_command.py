@@ -37,7 +37,7 @@ def test_a_table_is_mirrored_and_read_by_others(
     ledger.change("b", {"pk": {"S": "b"}, "total": {"N": "2"}})
     ledger.settle()
     assert main(mirror) == 0
-    assert "was created without --history" in told(2, *mirror, "--history").said
+    assert "has the history false, not true" in told(2, *mirror, "--history").said
 
     made = [Path("lake"), *Path("lake").rglob("*")]
     assert {path.stat().st_mode & 0o077 for path in made} == {0}, "nobody else reads them"

@@ -334,11 +334,11 @@ def test_what_it_can_not_do_is_said(tmp_path: Path, ledger: Ledger, to: Path) ->
     slow.compact()  # so that it has read the other's commits
     with pytest.raises(WatcherError, match="was changed by another mirror"):
         slow.append(slow.schema.empty_table(), slow.state)
-    with pytest.raises(UsageError, match="was created without --history"):
+    with pytest.raises(UsageError, match="has the history false, not true"):
         job(ledger, to, history=True)
     ledger.clock.sleep(60)
     ledger.simulator.enable_new_stream()
-    with pytest.raises(UsageError, match=r"mirrors arn:.*: give another folder"):
+    with pytest.raises(UsageError, match=r"has the stream arn:.*, not arn:.*: give another"):
         job(ledger, to)
     write_deltalake(str(tmp_path / "theirs"), pa.table({"a": [1]}))
     with pytest.raises(UsageError, match="that mirror has not made"):
