@@ -1,112 +1,151 @@
-"""What a commit of a mirror costs: a MERGE rewrites what it touches, the more the larger."""
+"""From changes in a stream to the rows of a large table: a backlog, and a small micro-batch.
+
+The program of its own that it starts has the Spark that Delta or Iceberg has a release for.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import random
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy
 import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, write_deltalake
 
 from scripts.benchmarks.replay import Replay
 from scripts.benchmarks.results import Row
-from tests.support.lakes import Lake
-from watcher.aws.model import WireItem
-from watcher.mirror.columns import MirrorColumns
-from watcher.mirror.job import ITEMS
-from watcher.mirror.table import MirrorState, MirrorTable
-from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, Rows
+from tests.simulator import Simulator
+from tests.support.lakes import Lake, session_of
+from watcher.aws.client import StreamsClient
+from watcher.aws.config import AwsConfig
+from watcher.aws.tables import TablesClient
+from watcher.mirror.job import MirrorJob
+from watcher.mirror.table import MirrorTable
 
-_SIZES = (1_000, 100_000, 1_000_000)
-_CHANGES = 100
-# The changes of a micro-batch, and the most seconds that they may take.
-_MERGES = {"delta": {1_000: 3.0, 100_000: 8.0}, "iceberg": {1_000: 3.0, 100_000: 8.0}}
-_COMMITS = 9
-_NOW = datetime.now(UTC)
+# The rows of the table, and the changes of a run; the environment may have smaller ones.
+ROWS = int(os.environ.get("LAKE_ROWS", "1000000"))
+BACKLOG = int(os.environ.get("LAKE_CHANGES", "100000"))
+SMALL = 100
+# The most seconds.
+_AIMS = {BACKLOG: 8.0, SMALL: 3.0}
+_RUNS = 3
+_COPIES = ROWS // BACKLOG
+Measured = tuple[int, float]
+"""A number of changes, and the seconds until they were in the table."""
 
 
 def lake(_: Replay) -> Iterator[Row]:
-    """A commit by delta-rs, and by Spark's MERGE."""
-    yield from _growth()
-    for kind, at_most in _MERGES.items():
+    """By delta-rs, and by Spark's MERGE into Delta and into Iceberg."""
+    for engine in ("delta-rs", "delta", "iceberg"):
         with tempfile.TemporaryDirectory(prefix="lake-") as name:
-            target = Lake(kind, Path(name))
-            counts = ",".join(map(str, at_most))
-            program = ("scripts.benchmarks.lake_merges", *target.words, str(_SIZES[-1]), counts)
-            found = [json.loads(line) for line in target.output(*program).splitlines()]
-        for count, seconds in at_most.items():
-            taken = [each["seconds"] for each in found if each["changes"] == count]
-            yield Row(f"{kind}: MERGE of {count:,} into 1 M", "s", taken, at_most=seconds)
+            if engine == "delta-rs":
+                found = [*_by_delta_rs(f"{name}/orders")]
+            else:
+                target = Lake(engine, Path(name))
+                out = target.output("scripts.benchmarks.lake", *target.words)
+                found = [json.loads(line) for line in out.splitlines() if line.startswith("[")]
+        for count, at_most in _AIMS.items():
+            runs = [seconds for changes, seconds in found if changes == count]
+            yield Row(f"{engine}: {count:,} changes into {ROWS:,} rows", "s", runs, at_most=at_most)
 
 
-def _growth() -> Iterator[Row]:
-    """100 changes of random items, in tables of 1,000 to 1,000,000."""
-    for rows in (LastVersion(), EveryVersion()):
-        title = ", with history" if isinstance(rows, EveryVersion) else ""
-        for size in _SIZES:
-            with tempfile.TemporaryDirectory(prefix="growth-") as name:
-                mirror = _Mirror(Path(name), size, rows)
-                seconds, written = zip(*(mirror.commit() for _ in range(_COMMITS)), strict=True)
-                at_most = 2_000.0 if size == _SIZES[-1] else None
-                taken = [each * 1000 for each in seconds]
-                yield Row(f"a commit at {size:,} items{title}", "ms", taken, at_most=at_most)
-                megabytes = [each / 1e6 for each in written]
-                yield Row(f"written at {size:,} items{title}", "MB", megabytes)
+def _by_delta_rs(to: str) -> Iterator[Measured]:
+    """A commit has at most 20,000 changes."""
 
-
-class _Mirror:
-    """A table of so many items in a folder."""
-
-    def __init__(self, folder: Path, size: int, rows: Rows) -> None:
-        self._folder = folder / "orders"
-        self._size = size
-        self._random = random.Random(size)
-        self._rows = rows
-        self._number = 0
-        self._columns = MirrorColumns({"pk": "S"}, pa.schema([]), rows.own)
-        self._columns.grow({"status": "S", "total": "N", "v": "N"})
-        self._table = MirrorTable(str(self._folder))
-        self._state = MirrorState(
-            stream="arn",
-            history=isinstance(rows, EveryVersion),
-            redaction="",
-            token={},
-            copied_at=_NOW,
-            vacuumed=_NOW,
+    def job(*, once: bool = False) -> MirrorJob:
+        tables = TablesClient(connection)
+        name, description = tables.named("orders")
+        return MirrorJob(
+            arn=sim.stream_arn,
+            service=StreamsClient(connection),
+            tables=tables,
+            table=name,
+            description=description,
+            mirror=MirrorTable(to),
+            once=once,
         )
-        self._table.create(pa.schema([*self._columns.schema, *rows.own]), self._state)
-        for first in range(0, size, ITEMS):
-            items = [self._item(each) for each in range(first, min(size, first + ITEMS))]
-            self._table.append(rows.items(self._columns, items), self._state)
-        self._table.compact()
 
-    def commit(self) -> tuple[float, int]:
-        """Returns the seconds and bytes of one commit of 100 changes, as `mirror` makes it."""
-        before = {each for each in self._folder.rglob("*") if each.is_file()}
-        changes = [self._change(each) for each in self._random.sample(range(self._size), _CHANGES)]
-        began = time.perf_counter()
-        made = self._rows.changes(self._columns, changes)
-        self._table.merge(made, self._rows, self._columns.keys, self._state)
-        seconds = time.perf_counter() - began
-        after = {each for each in self._folder.rglob("*") if each.is_file()}
-        return seconds, sum(each.stat().st_size for each in after - before)
+    with _orders() as sim:
+        connection = AwsConfig("us-east-1", None, sim.endpoint)
+        job(once=True).run(1.0, lambda: False)
+        rows = DeltaTable(to).to_pyarrow_table()
+        parts = []
+        for number in range(_COPIES):
+            end = f"-{number}" if number else ""
+            keys = pc.binary_join_element_wise(rows["pk"], end, "")
+            parts.append(rows.set_column(rows.column_names.index("pk"), "pk", keys))
+        order = numpy.random.default_rng(1).permutation(len(rows) * _COPIES)
+        write_deltalake(to, pa.concat_tables(parts).take(order), mode="overwrite")
+        for count in _in_turn(sim):
+            began = time.monotonic()
+            _apply(job(), count)
+            yield count, time.monotonic() - began
 
-    def _item(self, number: int) -> WireItem:
-        status = self._random.choice(["open", "paid", "sent"])
-        total, version = self._random.randrange(100_000) / 100, self._random.randrange(1_000)
-        return {
-            "pk": {"S": f"order-{number:08}"},
-            "status": {"S": status},
-            "total": {"N": str(total)},
-            "v": {"N": str(version)},
-        }
 
-    def _change(self, number: int) -> ItemChange:
-        new, old = self._item(number), self._item(number)
-        self._number += 1
-        key: WireItem = {"pk": new["pk"]}
-        return ItemChange(str(number), _NOW, f"{self._number:040}", "MODIFY", key, new, old)
+def _apply(mirror: MirrorJob, count: int) -> None:
+    mirror.run(1.0, lambda: mirror.changes >= count)
+
+
+def _orders() -> Simulator:
+    """A table of so many items as a backlog changes."""
+    sim = Simulator(table="orders", shards=2)
+    os.environ.update(sim.environment)
+    sim.bulk(BACKLOG, keys=BACKLOG)
+    return sim
+
+
+def _in_turn(sim: Simulator) -> Iterator[int]:
+    """Makes each run's changes, and yields how many: the backlogs first."""
+    for count in (*[BACKLOG] * _RUNS, *[SMALL] * _RUNS):
+        begin = random.randrange(BACKLOG)
+        sim.bulk(count, keys=BACKLOG, begin=begin)
+        yield count
+
+
+def _by_spark(words: list[str]) -> Iterator[Measured]:
+    """The query starts anew for each backlog, and runs on for what is small."""
+    from pyspark.sql.functions import lit
+
+    from watcher.spark import session
+    from watcher.spark.merge import merge_into
+
+    kind, to = (words[words.index(name) + 1] for name in ("--format", "--to"))
+    with _orders() as sim:
+        spark = session_of(words)
+        connection = AwsConfig("us-east-1", None, sim.endpoint)
+        merge = merge_into(spark, sim.stream_arn, to, format=kind, connection=connection)
+        table = to if kind == "iceberg" else f"delta.`{to}`"
+        rows = spark.table(table)
+        others = [name for name in rows.columns if name != "pk"]
+        copies = rows.crossJoin(spark.range(_COPIES)).selectExpr(
+            "pk || if(id = 0, '', '-' || id) AS pk", *others
+        )
+        ordered = copies.select(*rows.columns).repartition(2)
+        ordered.writeTo(table).overwrite(lit(True))
+        for number, count in enumerate(_in_turn(sim)):
+            began = time.monotonic()
+            if number < _RUNS:
+                reader = spark.readStream.format("dynamodb_streams").options(**merge.options)
+                writer = reader.load().writeStream.foreachBatch(merge)
+                query = writer.option("checkpointLocation", merge.checkpoint).start()
+                done = 0
+            done += count
+            while sum(each["numInputRows"] for each in query.recentProgress) < done:
+                query.awaitTermination(0.05)
+            yield count, time.monotonic() - began
+            if number < _RUNS - 1:
+                query.stop()
+        query.stop()
+        session.stop(spark)
+
+
+if __name__ == "__main__":
+    for measured in _by_spark(sys.argv[1:]):
+        print(json.dumps(measured), flush=True)
