@@ -45,6 +45,15 @@ Baseline = Annotated[
         "EXPORT",
     ),
 ]
+Once = Annotated[
+    bool,
+    Opt(
+        "end when everything up to now is done",
+        name="--no-follow",
+        alias="--once",
+        negative="--follow",
+    ),
+]
 ItemForm = Annotated[
     str | None,
     Opt(

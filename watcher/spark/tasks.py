@@ -24,7 +24,6 @@ from watcher.spark.columns import ArrowEncoder, columns
 from watcher.spark.micro_batch import LIMITS
 from watcher.spark.options import REMEDY, SourceOptions
 from watcher.streams.losses import Losses
-from watcher.streams.messages import Page
 from watcher.streams.read_rate import AdaptiveRateLimit
 
 READING_TASKS: Final = 256
@@ -108,11 +107,9 @@ class TaskRows:
                 pages = self._connect(self._options, partition.arn).read(each.between)
             else:
                 pages = (page.page() for page in each.pages)
+            names = partition.key_names
             for page in pages:
-                yield self._encoded(page, each.between, partition)
-
-    def _encoded(self, page: Page, between: Range, partition: TaskPartition) -> pa.RecordBatch:
-        return self._encoder.encode(page, between.shard_id, partition.arn, partition.key_names)
+                yield self._encoder.encode(page, each.between.shard_id, partition.arn, names)
 
 
 def row_encoder(options: SourceOptions, schema: StructType) -> ArrowEncoder:

@@ -14,6 +14,7 @@ from pyspark.sql.functions import to_date
 from watcher.aws.config import AwsConfig
 from watcher.declared import Opt
 from watcher.errors import UsageError
+from watcher.mirror.columns import Once
 from watcher.records.redaction import redaction_text
 from watcher.shutdown import Shutdown
 from watcher.spark import session
@@ -42,7 +43,7 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
     start: Annotated[str, settings.start_option("trim-horizon")] = "trim-horizon",
     dynamodb_json: Annotated[bool, Opt("images in DynamoDB's JSON, with all types")] = False,
     checkpoint: settings.Checkpoint = None,
-    once: settings.Once = False,
+    once: Once = False,
     every: settings.EveryTenSeconds = None,
     max_records: settings.MaxRecords = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from watcher.aws.config import AwsConfig
 from watcher.declared import Opt
 from watcher.errors import DataLossError, StreamGoneError
-from watcher.mirror.columns import Baseline, Columns, History, ItemForm
+from watcher.mirror.columns import Baseline, Columns, History, ItemForm, Once
 from watcher.shutdown import Shutdown
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
@@ -48,7 +48,7 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
     checkpoint: Annotated[
         str | None, Opt("save progress here; default _checkpoint in the table's folder", "PATH")
     ] = None,
-    once: settings.Once = False,
+    once: Once = False,
     every: Annotated[
         str | None, Opt("the interval between merges: 10s, 1m; default 30s", "TIME")
     ] = None,

@@ -18,6 +18,7 @@ from watcher.aws.retry import first_listing
 from watcher.aws.tables import BATCH, Description, TablesClient, Write, for_task
 from watcher.declared import Opt
 from watcher.errors import UsageError
+from watcher.mirror.columns import Once
 from watcher.mirror.versions import refuse_view
 from watcher.records.diff import key_of
 from watcher.records.record import wire_item
@@ -47,7 +48,7 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
         str | None, Opt("its endpoint; default the stream's, without --to-region", "URL")
     ] = None,
     create: Annotated[bool, Opt("create the table, with the same keys")] = False,
-    once: settings.Once = False,
+    once: Once = False,
     every: settings.Every = None,
     max_records: settings.MaxRecords = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -26,7 +26,7 @@ from watcher.shutdown import Shutdown
 from watcher.spark import compat, jvm
 from watcher.spark.error_mapping import one_line, translating_errors
 from watcher.streams.start_times import parse_start
-from watcher.times import parse_duration
+from watcher.times import parse_seconds
 
 logger = logging.getLogger("watcher")
 
@@ -89,15 +89,9 @@ def trigger(*, once: bool, every: str | None, default: str | None = None) -> dic
     if once:
         return {"availableNow": True}
     every = every or default
-    return {"processingTime": interval(every, "every") if every else "0 seconds"}
-
-
-def interval(text: str, option: str) -> str:
-    """Returns `10s` in Spark's words. Raises UsageError, which names the option."""
-    found = parse_duration(text.strip())
-    if not found:
-        raise UsageError(f"can't read {text!r} as a time: use 500ms, 10s, 1m, 1h", option)
-    return f"{found // timedelta(milliseconds=1)} milliseconds"
+    with blame("every"):
+        seconds = parse_seconds(every or "0s")
+    return {"processingTime": f"{round(seconds * 1000)} milliseconds"}
 
 
 def run(

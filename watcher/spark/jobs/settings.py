@@ -21,15 +21,6 @@ def start_option(default: str, *, text: str = "where to begin without a checkpoi
 Checkpoint: TypeAlias = Annotated[
     str | None, Opt("save progress here, to resume after a crash", "PATH")
 ]
-Once: TypeAlias = Annotated[
-    bool,
-    Opt(
-        "end when everything up to now is done",
-        name="--no-follow",
-        alias="--once",
-        negative="--follow",
-    ),
-]
 Every: TypeAlias = Annotated[str | None, Opt("the interval between micro-batches: 10s, 1m", "TIME")]
 EveryTenSeconds: TypeAlias = Annotated[
     str | None, Opt("the interval between micro-batches: 1s, 1m; default 10s", "TIME")
