@@ -103,7 +103,6 @@ def test_a_command_that_reads_a_stream_calls_what_its_rows_say(
     ("rows", "words"),
     [
         (("`streams`",), "streams"),
-        (("`streams`",), "streams --table orders"),
         ((TABLE, "`shards`"), "shards orders"),
     ],
 )

@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import shutil
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from watcher.aws.model import Listing, Shard, ShardKey, opened_at
 from watcher.cli import options
-from watcher.declared import Opt
 from watcher.errors import ServiceError, StreamError
 from watcher.files import is_terminal
 from watcher.formatting.rows import cut
@@ -35,11 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("watcher")
 
-# DescribeStream allows 10 calls a second, shared with everybody else.
-_DESCRIBE_SECONDS = 0.25
 _COLUMNS = ("TABLE", "LABEL", "ARN", "VIEW TYPE", "SHARDS")
-
-_Table = Annotated[str | None, Opt("only this table's streams: its name or ARN", "TABLE")]
 
 
 def streams_command(line: CommandLine) -> options.Command:
@@ -47,14 +41,13 @@ def streams_command(line: CommandLine) -> options.Command:
     return options.with_options(_streams, options.declared_by(WatchOptions, *options.AWS))
 
 
-def _streams(*, table: _Table = None, output: options.Output = "text", **values: object) -> int:
-    from watcher.aws.arns import region_in
+def _streams(*, output: options.Output = "text", **values: object) -> int:
     from watcher.aws.client import StreamsClient
 
-    streams = StreamsClient(options.connection(values), table and region_in(table))
-    names = _names(streams, table)
+    streams = StreamsClient(options.connection(values))
+    names = _names(streams)
     if not names:
-        logger.info(f"No streams {f'on table {table}' if table else 'in this region'}")
+        logger.info("No streams in this region")
     rows = _rows(streams, names)
     if output == "json":
         write_document(list(rows))
@@ -77,12 +70,10 @@ def lines(names: Sequence[StreamName], rows: Iterator[list[str]], *, header: boo
         yield "  ".join(map(padded, row, widths)).rstrip()
 
 
-def _names(streams: StreamsClient, table: str | None) -> list[StreamName]:
+def _names(streams: StreamsClient) -> list[StreamName]:
     """Returns the streams by table, a table's newest stream first."""
-    from watcher.aws.discovery import streams_of
-
     try:
-        found = list(streams_of(streams, table) if table else streams.list_streams())
+        found = list(streams.list_streams())
     except ServiceError as error:
         raise StreamError(str(error), about=("endpoint_url", "region")) from error
     found.sort(key=lambda name: name.label, reverse=True)
@@ -92,7 +83,6 @@ def _names(streams: StreamsClient, table: str | None) -> list[StreamName]:
 def _rows(streams: StreamsClient, names: Sequence[StreamName]) -> Iterator[dict[str, Any]]:
     """Yields a row for each stream, as soon as its listing is there."""
     for name in names:
-        began = time.monotonic()
         row = {"table": name.table, "label": name.label, "arn": name.arn}
         try:
             listing = streams.list_shards(name.arn)
@@ -102,7 +92,6 @@ def _rows(streams: StreamsClient, names: Sequence[StreamName]) -> Iterator[dict[
             count = len(listing.shards) - len(listing.closed())
             state = {"viewType": listing.view_type, "status": listing.status}
             yield {**row, **state, "openShards": count}
-        time.sleep(max(0.0, _DESCRIBE_SECONDS - (time.monotonic() - began)))
 
 
 def _texts(row: dict[str, Any]) -> list[str]:
