@@ -56,10 +56,6 @@ def open_dead_letters(place: str | TakeDeadLetter, aws: AwsConfig) -> DeadLetter
     return DeadLetters(place, lambda _, __, line: file.write(line + b"\n"), file.close)
 
 
-class TooLargeError(WatcherError):
-    """Raised for a dead letter that is too large for its destination."""
-
-
 def _open_queue(name: str, place: str, aws: AwsConfig) -> DeadLetters:
     """Opens an SQS queue by its name, URL or ARN."""
     client, url = open_queue(place, aws.boto3_session())
@@ -67,7 +63,7 @@ def _open_queue(name: str, place: str, aws: AwsConfig) -> DeadLetters:
     def put(record: Record, handler: str, line: bytes) -> None:
         if (size := len(line)) > _SQS_BYTES:
             text = f"this letter has {size:,} bytes, and SQS takes {_SQS_BYTES:,}: use s3://"
-            raise TooLargeError(text)
+            raise WatcherError(text)
         fifo = _fifo_parameters(record, handler) if url.endswith(".fifo") else {}
         client.send_message(QueueUrl=url, MessageBody=line.decode(), **fifo)
 

@@ -181,11 +181,11 @@ class MergedShards:
         # Gets iterators at once: "latest" means now, not the first poll.
         self.read_all()
 
-    def start_reads(self, *, at_once: bool = False) -> None:
+    def start_reads(self) -> None:
         """Starts the first reads of the next `poll`, for callers that poll several streams."""
         if not (self._heap or self._awaits_items):
             self._finish_drained()
-            self._start_due(at_once)
+            self._start_due(at_once=False)
 
     def poll(self, *, at_once: bool = False) -> float | None:
         """Returns the creation time (epoch seconds) of the next record; None without one now.

@@ -119,10 +119,6 @@ class StreamRetry:
             self.failures += 1
             delay = TIMING.stream_backoff.after(self.failures)
             self._due = self._clock.monotonic() + delay
-        self.note(arn, error)
-
-    def note(self, arn: str, error: StreamError) -> None:
-        """Logs why the stream can't be read, once."""
         if self.error is None:
             text = f"{table_name(arn)}: {error}; the other streams continue"
             logger.error(text, extra={"stream": arn})
