@@ -14,8 +14,10 @@ from pyspark.sql.types import StructType
 
 from tests.simulator import Simulator
 from tests.spark.conftest import options
-from watcher.errors import DataLossError, StreamGoneError, UsageError
+from watcher.errors import DataLossError, StreamError, StreamGoneError, UsageError
+from watcher.spark.offsets import from_json
 from watcher.spark.options import parse
+from watcher.spark.planner import Planner
 from watcher.spark.stream_reader import StreamReader
 
 SCHEMA = StructType().add("shard_id", "string").add("record", "string")
@@ -86,6 +88,23 @@ def test_a_stream_that_begins_anew_is_a_loss_and_is_read_from_its_first_record_o
     losses = (query.reader.reportLatestOffset() or {})["data_losses"]
     query.reader.stop()
     assert sorted(query.numbers[20:]) == sorted(written(sim)) and losses >= 1
+
+
+def test_a_batch_read_ends_where_its_stream_starts_from_scratch(
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hung."""
+    query = Query(sim, "orders", failOnDataLoss="false")
+    sim.bulk(20)
+    query.until_count(20)
+    query.reader.stop()
+    sim.begin_anew(dated=False)
+    sim.bulk(5)
+    planner = Planner.connected(query.options)
+    monkeypatch.setattr(planner, "initial_offset", lambda: from_json(query.start))
+    with pytest.raises(StreamError, match="read it again"):
+        planner.up_to_now()
+    planner.stop()
 
 
 def test_a_stream_by_its_own_arn_ends_the_query_and_names_the_next_one(sim: Simulator) -> None:

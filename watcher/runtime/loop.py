@@ -73,6 +73,7 @@ class Manager:
     totals: Totals
     clock: Clock
     _display_due: float = 0.0
+    _is_hopeless: bool = False
     _thread: threading.Thread = field(default_factory=threading.current_thread)
 
     def stop(self) -> None:
@@ -108,7 +109,7 @@ class Manager:
         self.saver.raise_error()
         self.streams.raise_error(self.totals)
         if reason := self._unread_reason:
-            raise StreamError(f"nothing could be read: {reason}")
+            raise StreamError(reason)
         return self.totals
 
     # The six steps, and their conditions
@@ -204,15 +205,17 @@ class Manager:
 
     def _is_done(self) -> bool:
         """True once nothing more can come, or nothing can be read."""
-        is_hopeless = self.streams.are_refused_for(_HOPELESS_SECONDS) and bool(self._unread_reason)
-        if self.delivery.is_complete or is_hopeless:
+        self._is_hopeless = self.streams.are_refused_for(_HOPELESS_SECONDS, self.stats)
+        if self.delivery.is_complete or self._is_hopeless:
             return True
         return not self.streams and (self.options.is_bounded or not self.streams.may_join)
 
     @property
     def _unread_reason(self) -> str:
-        """Why no read has succeeded; "" where one has, or none was refused."""
-        return "" if self.stats.has_read(self.totals) else self.streams.last_refusal
+        """Why no read has succeeded, or no more of them; "" where that is not so."""
+        if self.stats.has_read(self.totals):
+            return f"nothing more could be read: {self.streams.rest_text}" * self._is_hopeless
+        return self.streams.last_refusal and f"nothing could be read: {self.streams.last_refusal}"
 
     # The beginning and the end
 

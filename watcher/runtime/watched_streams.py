@@ -18,7 +18,7 @@ from watcher.runtime.tail import Tail
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.workers import Workers
 from watcher.streams.checkpoint_format import Token
-from watcher.streams.lineage import RETENTION, TrackedShard
+from watcher.streams.lineage import RETENTION, ShardStatus, TrackedShard
 from watcher.streams.messages import ReaderCrashed
 
 logger = logging.getLogger("watcher")
@@ -29,6 +29,8 @@ FORGOTTEN_SECONDS = RETENTION.total_seconds() + 3600
 _FEW = 20
 # The time after which a listing that hangs makes room for the next.
 _START_HANGS_SECONDS = 1.0
+# Of shards that can't be read up to their ends, so many are named.
+_SHOWN_SHARDS = 3
 
 
 class WatchedStreams:
@@ -60,6 +62,7 @@ class WatchedStreams:
         self._missing = dict(missing or {})
         self.alone = not discoveries and not missing and len(self._watched) == 1
         self._clock = clock
+        self._looked_at = -math.inf
         self._share_listings()
 
     def __iter__(self) -> Iterator[WatchedStream]:
@@ -290,17 +293,32 @@ class WatchedStreams:
         stream.refused_at = None
         self._to_retry.pop(stream, None)
 
-    def are_refused_for(self, seconds: float) -> bool:
-        """True if a stream that is read up to now has had no successful read for `seconds`."""
-        return any(
-            stream.bounded_at and stream.coordinator.read_errors.count_seconds() >= seconds
-            for stream in self
-        )
+    def are_refused_for(self, seconds: float, stats: StatsCollector) -> bool:
+        """True if what is read up to now was refused for `seconds`, and nothing was read since."""
+        is_reading = stats.queued > 0 or any(stats.is_read(s.arn, self._looked_at) for s in self)
+        self._looked_at = self._clock.monotonic()
+        bounded = [stream.coordinator for stream in self if stream.bounded_at]
+        refused = [each.seconds_refused(is_reading=is_reading) for each in bounded]
+        return max(refused, default=0.0) >= seconds
 
     @property
     def last_refusal(self) -> str:
         """The error of a refused read; "" where none was refused."""
         return next(filter(None, (stream.coordinator.read_errors.last for stream in self)), "")
+
+    @property
+    def rest_text(self) -> str:
+        """Why the rest can't be read, and which shards have one."""
+        reason = next(filter(None, (stream.coordinator.last_error for stream in self)), "")
+        unread = [
+            shard.id
+            for stream in self
+            for shard in stream.coordinator.lineage.unfinished
+            if shard.status is not ShardStatus.LEFT_OPEN
+        ]
+        shown = ", ".join(unread[:_SHOWN_SHARDS]) + ", …" * (len(unread) > _SHOWN_SHARDS)
+        rest = f"the rest of {counted(len(unread), 'shard')}: {shown}" if unread else "later shards"
+        return f"{reason}; unread: {rest}"
 
     def raise_error(self, totals: Totals | None = None) -> None:
         """Raises StreamError for unreadable streams, with the totals of the others."""

@@ -15,7 +15,7 @@ from watcher.aws.lister import Lister
 from watcher.aws.model import AfterSequence, Listing, Service, TrimHorizon, opened_at
 from watcher.aws.retry import first_listing
 from watcher.clock import CLOCK, Clock
-from watcher.errors import StreamGoneError, UsageError
+from watcher.errors import StreamError, StreamGoneError, UsageError
 from watcher.pull.ranges import Range
 from watcher.pull.stream_successor import StreamEnd
 from watcher.spark import micro_batch, offsets
@@ -283,6 +283,8 @@ class Planner:
         self.stop_at_now()
         start, found, size = self.initial_offset(), dict[str, BufferedRange](), 0
         while (end := self.latest(start, None)) is not start:
+            if self.has_begun_anew:  # what was read before is of another life
+                raise StreamError(f"{self.arn} has started from scratch meanwhile: read it again")
             for each in self.ranges(start, end):
                 shard_id = each.between.shard_id
                 joined = found[shard_id].joined(each) if shard_id in found else each

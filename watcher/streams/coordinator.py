@@ -257,6 +257,7 @@ class Coordinator:
             self._refuse_anew(listing)
             self.losses.report_if_stale("last listing", self.listing.time, listing.time)
         self.listing = listing
+        self._listing_errors.forget_seconds()
         self._note_time(listing.time)
         self._closed_at = {name: self._closed_at.get(name, now) for name in listing.closed()}
         by = self._began + TIMING.listed_seconds
@@ -421,6 +422,7 @@ class Coordinator:
                 self._on_failure(shard, message)
                 return None
             case ReaderEnded():
+                self.read_errors.forget_seconds()
                 return self._on_end(shard, message)
         return message
 
@@ -577,6 +579,13 @@ class Coordinator:
         """The time by the service's clock; by ours before the first answer."""
         # Also counts the time in which the machine slept.
         return self._time + timedelta(seconds=self._clock.boottime() - self._time_noted_at)
+
+    def seconds_refused(self, *, is_reading: bool) -> float:
+        """Returns the seconds for which reads or listings were refused, with no read since."""
+        both = self.read_errors, self._listing_errors
+        for each in both if is_reading else ():
+            each.forget_seconds()
+        return max(each.count_seconds() for each in both)
 
     @property
     def last_error(self) -> str:

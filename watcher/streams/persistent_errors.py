@@ -51,6 +51,10 @@ class PersistentErrors:
         """Notes a success."""
         self.has_worked = True
 
+    def forget_seconds(self) -> None:
+        """Counts the seconds from the next error on."""
+        self._seconds = -math.inf
+
     def count_seconds(self) -> float:
         """Returns the seconds of refused requests, counted up to now; negative without one."""
         now = self._clock.monotonic()

@@ -134,6 +134,22 @@ def test_what_is_to_end_waits_for_its_first_read_for_a_minute(
     assert 60 < play.clock.passed < 65
 
 
+def test_what_is_to_end_and_can_read_nothing_more_ends_after_a_minute(
+    service: PlayedService, seen: Seen
+) -> None:
+    """It ran for ever where the service went away behind a first read."""
+    play = played(service, seen, follow=False)
+    counters = play.manager.stats.counters(ShardKey(ARN, "a"))
+    fail = "a", ReadFailed("refused", 1)
+
+    def read() -> None:
+        counters.attempt(play.clock.monotonic() + 0.01, answered=True)
+
+    with pytest.raises(StreamError, match=r"nothing more .* refused; .* 1 shard: a"):
+        play.run(("a", page(1)), fail, 50.0, read, 50.0, fail, 1000.0)
+    assert seen.numbers == [1] and 160 <= play.clock.passed < 165
+
+
 def test_processes_that_die_at_birth_end_the_watch(service: PlayedService, seen: Seen) -> None:
     play = played(service, seen)
     play.exitcode = 1
