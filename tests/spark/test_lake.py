@@ -28,6 +28,7 @@ from tests.support import exports
 from tests.support.dynamodb_local import DynamoDBLocal, MissingPart
 from tests.support.eventually import eventually
 from tests.support.lakes import Lake
+from tests.unit.mirror.test_values import CASES
 from watcher.aws.config import AwsConfig
 from watcher.cli import main
 from watcher.errors import UsageError
@@ -63,13 +64,16 @@ def test_a_delta_table_is_kept_equal_by_spark_s_merge(
     with Simulator(table="orders", shards=2) as sim:
         for name, value in sim.environment.items():
             monkeypatch.setenv(name, value)
+        typed = {f"c{number}": case for number, case in enumerate(CASES)}
+        odd = {name: value for name, (_, value, _) in typed.items()}
+        columns = ", ".join(f"{name} {kind}" for name, (kind, _, _) in typed.items())
         for number in range(4):
-            sim.put(item(f"k{number}", f"{number}.5"))
-        with lake.mirror(sim.environment, "--every", "1s") as job:
+            sim.put(item(f"k{number}", f"{number}.5", **odd))
+        with lake.mirror(sim.environment, "--every", "1s", "--columns", columns) as job:
             job.wait_for_status("Merging the changes")
             sim.put(item("k1", "10", city={"S": "Bern"}))
             sim.put(item("k9", "1"))
-            sim.put(item("k9", "9.25"))
+            sim.put(item("k9", "9.25", **odd))
             for key in ("k0", "k2"):
                 sim.remove(key)
             sim.put(item("k2", "20"))
@@ -78,9 +82,13 @@ def test_a_delta_table_is_kept_equal_by_spark_s_merge(
             assert job.end() == 0
         rows = {row["pk"]: row for row in lake.rows()}
         assert rows["k1"]["city"] == "Bern"
-        assert (
-            rows["k3"]["_sequence_number"] == COPIED and len(rows["k9"]["_sequence_number"]) == 40
-        )
+        assert rows["k3"]["_sequence_number"] == COPIED
+        assert len(rows["k9"]["_sequence_number"]) == 40
+        for key in ("k3", "k9"):  # one was copied, one merged
+            for name, (kind, wanted, found) in typed.items():
+                rest = json.loads(rows[key]["_rescued_data"]).get(name)
+                assert (rows[key][name] is None) is (found is None) is (rest == wanted)
+                assert kind == "timestamp" or rows[key][name] == found
         assert main(["verify", "orders", "--with", lake.target]) == 0
         assert "4 items, 0 differ" in capsys.readouterr().out
         assert main(["mirror", "orders", "--to", lake.target, "--no-follow"]) == 2
@@ -349,10 +357,8 @@ def assert_is_as_created(lake: Lake) -> None:
     """With its partitions and its property."""
     if lake.kind == "delta":
         described = DeltaTable(lake.target).metadata()
-        assert (
-            described.partition_columns == ["pk"]
-            and described.configuration["shop.team"] == "orders"
-        )
+        assert described.partition_columns == ["pk"]
+        assert described.configuration["shop.team"] == "orders"
     else:
         files = lake.folder.glob("shop/orders/metadata/*.metadata.json")
         newest = json.loads(max(files, key=lambda each: each.stat().st_mtime).read_text())
