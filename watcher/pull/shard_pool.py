@@ -30,12 +30,12 @@ _DELAY_PER_SHARD_SECONDS = 0.001
 
 
 class PullOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the reading, shared by the streams that are pulled together."""
+    """Options of the reading."""
 
     poll_max_seconds: float = 1.0
     """The longest delay of an idle shard."""
     stream_count: int = 1
-    """The number of streams that are pulled together."""
+    """The number of streams that are read side by side, as for a watch's `--tail`."""
     on_stale: str = "trim-horizon"
     """The policy for a token older than retention; see `Losses`."""
     up_to_now: bool = False
