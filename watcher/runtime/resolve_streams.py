@@ -17,9 +17,8 @@ from watcher.errors import CredentialsError, ServiceError, StreamError
 from watcher.formatting import style
 from watcher.options import WatchOptions
 from watcher.runtime.stream_discovery import StreamDiscovery
-from watcher.runtime.watched_stream import WatchedStream
+from watcher.runtime.watched_stream import LatestMoment, WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
-from watcher.streams.start_times import LatestMoment
 
 logger = logging.getLogger("watcher")
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from watcher.aws.arns import table_name, table_of
 from watcher.aws.discovery import newer_stream
 from watcher.aws.model import (
+    CLOCKS_APART,
+    AtTime,
     Latest,
     Listing,
     Position,
@@ -20,9 +22,9 @@ from watcher.aws.model import (
 from watcher.aws.retry import first_listing, retry_at_start
 from watcher.aws.tables import MOST_SEGMENTS, ReadPace
 from watcher.call_pool import CallPool
-from watcher.clock import CLOCK, Clock
+from watcher.clock import CLOCK, Clock, no_later
 from watcher.delivery.dispatcher import Dispatcher
-from watcher.errors import StreamGoneError, UsageError
+from watcher.errors import CredentialsError, StreamError, StreamGoneError, UsageError
 from watcher.options import WatchOptions
 from watcher.pull.stream_successor import SUCCESSOR_WAIT_SECONDS, StreamEnd, SuccessorSearch
 from watcher.pull.table_snapshot import Items, TableSnapshot
@@ -33,14 +35,72 @@ from watcher.streams.checkpoint_format import Token, TokenSnapshot
 from watcher.streams.coordinator import Coordinator
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.losses import Losses
-from watcher.streams.persistent_errors import StreamRetry
-from watcher.streams.start_times import LatestMoment
+from watcher.streams.timing import TIMING
 
 logger = logging.getLogger("watcher")
 
 # Up to these numbers, each shard's start is logged.
 _FEW = 4
 _FEW_STREAMS = 20
+_PAST_SECONDS = 5.0
+
+
+class LatestMoment:
+    """The time at which a reader asked for "latest", for streams that are listed only later.
+
+    Its positions are never after that time by either clock: no later record is missed.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._time, self._boottime = clock.time(), clock.boottime()
+
+    @property
+    def is_past(self) -> bool:
+        """True once "latest" at a stream would leave out records of some seconds."""
+        return self._clock.boottime() - self._boottime > _PAST_SECONDS
+
+    def in_stream(self, listing: Listing) -> AtTime:
+        """Returns the position of that time, by the service's clock at a later listing."""
+        # The clock that also runs while the machine sleeps.
+        passed = timedelta(seconds=self._clock.boottime() - self._boottime)
+        return AtTime(no_later(listing.time - passed, self._time) - CLOCKS_APART)
+
+
+class StreamRetry:
+    """The error of one of several streams: it pauses this stream alone, longer each time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.error: StreamError | None = None
+        """The error for which it can't be read; None: it can."""
+        self.failures = 0
+        """The number of failures in a row."""
+        self._clock = clock
+        self._due = -math.inf
+
+    @property
+    def is_paused(self) -> bool:
+        """True while it is not listed or read, after a failure."""
+        return self._clock.monotonic() < self._due
+
+    def on_error(self, arn: str, error: StreamError) -> None:
+        """Pauses the stream. Raises CredentialsError, as the other streams have it too."""
+        if isinstance(error, CredentialsError):
+            raise error
+        if not self.is_paused:  # else it is the same error of another shard
+            self.failures += 1
+            delay = TIMING.stream_backoff.after(self.failures)
+            self._due = self._clock.monotonic() + delay
+        if self.error is None:
+            text = f"{table_name(arn)}: {error}; the other streams continue"
+            logger.error(text, extra={"stream": arn})
+        self.error = error
+
+    def on_success(self, arn: str) -> None:
+        """Notes that the stream can be read."""
+        if self.failures:
+            logger.info(f"{table_name(arn)} can be read again", extra={"stream": arn})
+        self.failures, self.error = 0, None
 
 
 class WatchedStream:

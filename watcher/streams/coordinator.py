@@ -36,8 +36,8 @@ from watcher.errors import (
     UnexpectedAnswerError,
     WatcherError,
 )
+from watcher.formatting.text import counted
 from watcher.retry import worth_logging
-from watcher.streams.end_detector import left_open_text
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 from watcher.streams.listing import ListingSchedule, is_young
 from watcher.streams.losses import Losses
@@ -551,8 +551,13 @@ class Coordinator:
 
     def log_left_open(self, end: datetime | None = None) -> None:
         """Logs that shards were left open, and the time up to which they were read."""
-        if self.left_open_count:
-            text = left_open_text(self.left_open_count, self.listing, self.began_at, end)
+        if count := self.left_open_count:
+            are = "is" if count == 1 else "are"
+            now = f"now ({(self.began_at + CLOCKS_APART).astimezone():%H:%M:%S})"
+            upto = now if end is None else f"{end.astimezone():%Y-%m-%d %H:%M:%S}"
+            text = (
+                f"{counted(count, 'shard')} of {self.listing.table} {are} open; read up to {upto}"
+            )
             logger.info(text, extra=self.about())
 
     def confirm_exhausted(self) -> bool:

@@ -27,10 +27,9 @@ from __future__ import annotations
 import math
 from datetime import datetime, timedelta
 
-from watcher.aws.model import CLOCKS_APART, Latest, Listing, Service
+from watcher.aws.model import Latest, Service
 from watcher.clock import Clock
 from watcher.errors import ServiceError, StreamError
-from watcher.formatting.text import counted
 from watcher.records import page
 from watcher.streams.deduplicator import numbers_of
 from watcher.streams.read_rate import PageFetcher
@@ -58,14 +57,6 @@ _EMPTY_PAGES_OF_ALL_ITERATORS = 120
 """… or of several iterators, each refused after a while."""
 _LISTING_RECEIVED_SECONDS = 0.5
 """The time in which a listing reaches the coordinator."""
-
-
-def left_open_text(shards: int, listing: Listing, began: datetime, end: datetime | None) -> str:
-    """Returns the log line for shards that were left open at this end, or at the start."""
-    are = "is" if shards == 1 else "are"
-    now = f"now ({(began + CLOCKS_APART).astimezone():%H:%M:%S})"
-    end_text = now if end is None else f"{end.astimezone():%Y-%m-%d %H:%M:%S}"
-    return f"{counted(shards, 'shard')} of {listing.table} {are} open; read up to {end_text}"
 
 
 class EndDetector:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import math
 
-from watcher.aws.arns import table_name
 from watcher.clock import Clock
 from watcher.errors import (
     CredentialsError,
     DeniedError,
-    StreamError,
     TransientError,
     UnexpectedAnswerError,
 )
@@ -23,8 +20,6 @@ _ODD_ANSWERS = 3
 """The number of odd answers in a row, before any good one, that ends the reading."""
 _CREDENTIALS_NEWS_SECONDS = 60.0
 """The time after which still refused credentials are logged again."""
-
-logger = logging.getLogger("watcher")
 
 
 class PersistentErrors:
@@ -97,42 +92,6 @@ class PersistentErrors:
             return None
         self._credentials, self._credentials_at = message.failures, now
         return "All shards"
-
-
-class StreamRetry:
-    """The error of one of several streams: it pauses this stream alone, longer each time."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.error: StreamError | None = None
-        """The error for which it can't be read; None: it can."""
-        self.failures = 0
-        """The number of failures in a row."""
-        self._clock = clock
-        self._due = -math.inf
-
-    @property
-    def is_paused(self) -> bool:
-        """True while it is not listed or read, after a failure."""
-        return self._clock.monotonic() < self._due
-
-    def on_error(self, arn: str, error: StreamError) -> None:
-        """Pauses the stream. Raises CredentialsError, as the other streams have it too."""
-        if isinstance(error, CredentialsError):
-            raise error
-        if not self.is_paused:  # else it is the same error of another shard
-            self.failures += 1
-            delay = TIMING.stream_backoff.after(self.failures)
-            self._due = self._clock.monotonic() + delay
-        if self.error is None:
-            text = f"{table_name(arn)}: {error}; the other streams continue"
-            logger.error(text, extra={"stream": arn})
-        self.error = error
-
-    def on_success(self, arn: str) -> None:
-        """Notes that the stream can be read."""
-        if self.failures:
-            logger.info(f"{table_name(arn)} can be read again", extra={"stream": arn})
-        self.failures, self.error = 0, None
 
 
 def kind_of(error: Exception) -> ErrorKind:

@@ -5,36 +5,12 @@ from typing import TypeAlias
 
 from dateutil import tz
 
-from watcher.aws.model import CLOCKS_APART, AtTime, Latest, Listing, TrimHorizon
-from watcher.clock import Clock, no_later
+from watcher.aws.model import AtTime, Latest, TrimHorizon
 from watcher.errors import UsageError
 from watcher.times import offset_hint, parse_duration, parse_written_time
 
 Moment: TypeAlias = str | datetime | timedelta
 """A time as users give it: a text, a datetime (naive: local time), or an age."""
-_PAST_SECONDS = 5.0
-
-
-class LatestMoment:
-    """The time at which a reader asked for "latest", for streams that are listed only later.
-
-    Its positions are never after that time by either clock: no later record is missed.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._time, self._boottime = clock.time(), clock.boottime()
-
-    @property
-    def is_past(self) -> bool:
-        """True once "latest" at a stream would leave out records of some seconds."""
-        return self._clock.boottime() - self._boottime > _PAST_SECONDS
-
-    def in_stream(self, listing: Listing) -> AtTime:
-        """Returns the position of that time, by the service's clock at a later listing."""
-        # The clock that also runs while the machine sleeps.
-        passed = timedelta(seconds=self._clock.boottime() - self._boottime)
-        return AtTime(no_later(listing.time - passed, self._time) - CLOCKS_APART)
 
 
 def at_time(time: datetime, now: datetime) -> AtTime:

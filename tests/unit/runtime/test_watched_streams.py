@@ -17,7 +17,7 @@ from watcher.aws.model import AfterSequence, AtTime, Latest, Listing, ShardKey, 
 from watcher.errors import CredentialsError, NoAnswerYetError, StreamError, StreamGoneError
 from watcher.options import WatchOptions
 from watcher.records.record import Record
-from watcher.runtime.watched_stream import WatchedStream
+from watcher.runtime.watched_stream import StreamRetry, WatchedStream
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token, TokenShard
 from watcher.streams.messages import ErrorKind, IteratorGranted, Loss, ReaderEnded, ReadFailed
@@ -287,3 +287,32 @@ def test_a_watch_that_awaits_more_goes_on_without_any(region: Region) -> None:
         *(lambda: comes.arns.append(USERS), 1.0, (OF_USERS, page(3)), 1.0),
     )
     assert region.seen.of == {"users": [3]} and play.totals.stopped
+
+
+def test_one_of_several_streams_pauses_longer_each_time_and_is_logged_once(
+    clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+    retry = StreamRetry(clock)
+    for pause in (30, 60, 120, 240, 300, 300):
+        for _ in range(2):  # of two shards
+            retry.on_error(ARN, StreamError("no permission"))
+        clock.sleep(pause - 1)
+        assert retry.is_paused
+        clock.sleep(2)
+        assert not retry.is_paused
+    assert retry.failures == 6 and str(retry.error) == "no permission"
+    retry.on_success(ARN)
+    retry.on_success(ARN)
+    assert retry.failures == 0 and retry.error is None
+    assert caplog.messages == [
+        "orders: no permission; the other streams continue",
+        "orders can be read again",
+    ]
+
+
+def test_refused_credentials_are_not_one_streams_error(clock: HandClock) -> None:
+    retry = StreamRetry(clock)
+    with pytest.raises(CredentialsError):
+        retry.on_error(ARN, CredentialsError("expired"))
+    assert not retry.is_paused

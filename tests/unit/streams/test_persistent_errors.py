@@ -1,14 +1,11 @@
 """When a refusal is the end, and when it is only trouble."""
 
-import logging
-
 import pytest
 
 from tests.support.hand_clock import HandClock
-from tests.support.play import ARN
-from watcher.errors import CredentialsError, DeniedError, StreamError, UnexpectedAnswerError
+from watcher.errors import CredentialsError, DeniedError, UnexpectedAnswerError
 from watcher.streams.messages import ErrorKind, ReadFailed
-from watcher.streams.persistent_errors import PersistentErrors, StreamRetry, kind_of
+from watcher.streams.persistent_errors import PersistentErrors, kind_of
 
 
 def denied(failures: int = 1) -> ReadFailed:
@@ -102,32 +99,3 @@ def test_refused_credentials_are_said_of_all_shards_at_once_and_again_the_next_t
         persistent_errors.subject("c", ReadFailed("expired", 4, ErrorKind.CREDENTIALS))
         == "All shards"
     )
-
-
-def test_one_of_several_streams_pauses_longer_each_time_and_is_logged_once(
-    clock: HandClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "watcher")
-    retry = StreamRetry(clock)
-    for pause in (30, 60, 120, 240, 300, 300):
-        for _ in range(2):  # of two shards
-            retry.on_error(ARN, StreamError("no permission"))
-        clock.sleep(pause - 1)
-        assert retry.is_paused
-        clock.sleep(2)
-        assert not retry.is_paused
-    assert retry.failures == 6 and str(retry.error) == "no permission"
-    retry.on_success(ARN)
-    retry.on_success(ARN)
-    assert retry.failures == 0 and retry.error is None
-    assert caplog.messages == [
-        "orders: no permission; the other streams continue",
-        "orders can be read again",
-    ]
-
-
-def test_refused_credentials_are_not_one_streams_error(clock: HandClock) -> None:
-    retry = StreamRetry(clock)
-    with pytest.raises(CredentialsError):
-        retry.on_error(ARN, CredentialsError("expired"))
-    assert not retry.is_paused
