@@ -43,6 +43,8 @@ class Invocation:
         typed: dict[str, Any] = {}
         for name, flag, value in given:
             option = self._options[name]
+            if value == "":
+                raise UsageError("it is empty: is a variable unset?", flag)
             if not option.is_switch:
                 value = option.read(str(value), f"{flag} {value}")
             typed[name] = [*typed.get(name, ()), value] if option.kind is list else value
@@ -56,6 +58,8 @@ class Invocation:
 
     def _read_operands(self, operands: Sequence[Option]) -> None:
         """Raises UsageError for too many operands or too few."""
+        if "" in self.operands:
+            raise UsageError("a word is empty: is a variable unset?")
         for text in self.operands:
             if text[:1] in ("'", '"') and text[:1] == text[-1:]:  # as `terraform output` prints it
                 raise UsageError(f"{text} has quotes: leave them out")

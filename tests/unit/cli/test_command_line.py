@@ -1,6 +1,7 @@
 """How the words of a command line are read, and what is said of those that can't be."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -64,7 +65,6 @@ def test_options_are_read_as_people_write_them(words: str, name: str, value: obj
         ("orders -p", "unknown -p; "),
         ("orders --utc=maybe", "--utc: it takes no value"),
         ("orders --grep --help", "--grep: give a value (TEXT)"),
-        ("orders --from", "--from: give a value (START)"),
         ("orders --from -2h", "--from: give a value (START)"),
         ("orders --max-records 1.7", "--max-records 1.7 is not a whole number"),
         ("orders --poll-max soon", "--poll-max soon: give a duration such as 500ms"),
@@ -72,7 +72,9 @@ def test_options_are_read_as_people_write_them(words: str, name: str, value: obj
         ("verfy orders --with x", "unknown --with; did you mean the command verify?"),
         ("orders --with x", "unknown --with; --help lists the options"),
         ("watch verfy --with x", "unknown --with; --help lists the options"),
-        ("history 'orders'", "'orders' has quotes: leave them out"),
+        ("history \"'orders'\"", "'orders' has quotes: leave them out"),
+        ("history ''", "a word is empty: is a variable unset?"),
+        ("orders --checkpoint ''", "--checkpoint: it is empty: is a variable unset?"),
         ("shards orders more", "one word too many: more"),
         ("shards", "the following arguments are required: STREAM"),
         *(
@@ -86,7 +88,7 @@ def test_options_are_read_as_people_write_them(words: str, name: str, value: obj
 )
 def test_what_is_wrong_is_said_in_a_line_of_ours(words: str, text: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Invocation(command_line(words.split()))
+        Invocation(command_line(shlex.split(words)))
     assert str(caught.value).startswith(text)
 
 

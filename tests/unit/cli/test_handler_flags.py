@@ -102,14 +102,6 @@ def test_a_module_that_is_called_like_an_option_is_passed_over(folder: Path, wor
     assert names(*words.split()) == ["--print-summary"]
 
 
-@pytest.mark.parametrize("option", ["--call", "--lambda"])
-def test_an_empty_name_of_a_function_is_shown(folder: Path, option: str) -> None:
-    line = Invocation(CommandLine("watch", ["orders", option, ""]))
-    with pytest.raises(UsageError) as caught:
-        Choice(handler_modules.find(), line.origins, line.values).load()
-    assert line.explain(caught.value).startswith(f"{option}: '': give MODULE")
-
-
 def test_no_file_of_the_folder_stands_in_for_another_module(folder: Path) -> None:
     here = folder.parent
     for name in ("boto3", "signal", "logging", "argparse", "msgspec", "handlers/__init__"):
