@@ -23,11 +23,13 @@ from scripts.benchmarks.replay import Replay
 from scripts.benchmarks.results import Row
 from tests.simulator import Simulator
 from tests.support.lakes import Lake, session_of
+from watcher.aws.arns import table_of
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
-from watcher.aws.tables import TablesClient
 from watcher.mirror.job import MirrorJob
 from watcher.mirror.table import MirrorTable
+from watcher.mirror.versions import MirrorForm
+from watcher.time_machine.table import open_table
 
 # The rows of the table, and the changes of a run; the environment may have smaller ones.
 ROWS = int(os.environ.get("LAKE_ROWS", "1000000"))
@@ -60,20 +62,18 @@ def _by_delta_rs(to: str) -> Iterator[Measured]:
     """A commit has at most 20,000 changes."""
 
     def job(*, once: bool = False) -> MirrorJob:
-        tables = TablesClient(connection)
-        name, description = tables.named("orders")
         return MirrorJob(
             arn=sim.stream_arn,
             service=StreamsClient(connection),
-            tables=tables,
-            table=name,
-            description=description,
+            table=table,
             mirror=MirrorTable(to),
+            form=MirrorForm.of(sim.stream_arn, table.description.types),
             once=once,
         )
 
     with _orders() as sim:
         connection = AwsConfig("us-east-1", None, sim.endpoint)
+        table = open_table(table_of(sim.stream_arn), connection)
         job(once=True).run(1.0, lambda: False)
         rows = DeltaTable(to).to_pyarrow_table()
         parts = []

@@ -258,10 +258,10 @@ _SIMPLE: Final[Mapping[str, pa.DataType]] = {
 _COLUMN: Final = re.compile(r"`?([^\s`,]+)`?\s+([a-z]+)(?:\(\s*(\d+)\s*,\s*(\d+)\s*\))?", re.I)
 
 
-def given_columns(text: str) -> pa.Schema:
+def given_columns(text: str | None) -> pa.Schema:
     """Returns `total decimal(12,2), placed timestamp` as columns. Raises UsageError."""
     fields: list[pa.Field] = []
-    for part in re.split(r",(?![^(]*\))", text):
+    for part in re.split(r",(?![^(]*\))", text) if text else ():
         found = _COLUMN.fullmatch(part.strip())
         name, kind, digits, scale = found.groups() if found else (part.strip(), "", None, None)
         kind = kind.lower()

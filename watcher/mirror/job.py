@@ -13,7 +13,6 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.model import (
@@ -23,7 +22,7 @@ from watcher.aws.model import (
     Service,
     WireItem,
 )
-from watcher.aws.tables import Description, Key, ReadPace, TablesClient
+from watcher.aws.tables import Key, ReadPace
 from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.declared import Opt
@@ -34,18 +33,14 @@ from watcher.mirror.columns import (
     Columns,
     History,
     ItemForm,
-    MirrorColumns,
     Once,
     given_columns,
     item_of,
-    redacted_types,
 )
 from watcher.mirror.table import MirrorState, MirrorTable
 from watcher.mirror.versions import (
-    EveryVersion,
     ItemChange,
-    LastVersion,
-    Rows,
+    MirrorForm,
     change_of,
     refuse_other,
     refuse_view,
@@ -60,6 +55,7 @@ from watcher.streams.checkpoint_format import Token, TokenSegment, TokenSnapshot
 from watcher.streams.losses import Losses
 from watcher.time_machine.as_of import exported_items
 from watcher.time_machine.exports import Export, joined_exports
+from watcher.time_machine.table import TableHandle, open_table
 from watcher.times import parse_seconds
 
 logger = logging.getLogger("watcher")
@@ -85,14 +81,10 @@ class MirrorJob:
         *,
         arn: str,
         service: Service,
-        tables: TablesClient,
-        table: str,
-        description: Description,
+        table: TableHandle,
         mirror: MirrorTable,
-        history: bool = False,
+        form: MirrorForm,
         once: bool = False,
-        given: pa.Schema | None = None,
-        item_form: str | None = None,
         exports: Sequence[Export] = (),
         redaction: Redaction | None = None,
         calls: CallPool | None = None,
@@ -101,28 +93,18 @@ class MirrorJob:
     ) -> None:
         self._arn = arn
         self._service = service
-        self._tables = tables
         self._table = table
-        self._size = description.size
-        self._history = history
         self._once = once
-        self._rows: Rows = EveryVersion() if history else LastVersion()
+        self._rows, self._columns, self._made_as = form
         self._redaction = redaction
-        self._made_as = {
-            "stream": arn,
-            "history": str(history).lower(),
-            "item": item_form or "",
-            "redaction": "" if redaction is None else redaction.fingerprint,
-        }
-        types = redacted_types(description.types, redaction)
-        self._columns = MirrorColumns(types, given or pa.schema([]), self._rows.own, item_form)
         self._exports = exports
         self._exported: Iterator[bytes] | None = None
         self._mirror = mirror
         self._calls = calls or CallPool()
         self._clock = clock
         self._limit = limit
-        self._hides_keys = redaction is not None and any(map(redaction.hides, description.types))
+        keys = table.description.types
+        self._hides_keys = redaction is not None and any(map(redaction.hides, keys))
         self._copied = TokenSnapshot()
         self._committed_at = clock.monotonic()
         if mirror.state is not None:
@@ -171,7 +153,7 @@ class MirrorJob:
     def _begun(self) -> MergedShards:
         """Returns the stream from now on, for a new copy."""
         listing = self._service.list_shards(self._arn)
-        refuse_view(listing.view_type, history=self._history)
+        refuse_view(listing.view_type, history=not self._rows.last_only)
         # Fixed before the first item is read: a change from here on is in the stream.
         time = self._exports[-1].time if self._exports else listing.time
         return self._reader(AtTime((time - CLOCKS_APART).replace(microsecond=0)))
@@ -217,7 +199,7 @@ class MirrorJob:
         """
         if self._exported is not None:
             return self._next_exported(self._exported, copied.items)
-        segments = copied.split(ReadPace(None).segments(self._size))
+        segments = copied.split(ReadPace(None).segments(self._table.description.size))
         found: list[WireItem] = []
         size = 0
         while not (self._is_full(found, size) or all(each.done for each in segments)):
@@ -230,7 +212,7 @@ class MirrorJob:
 
     def _page(self, after: Key | None, segment: int, segments: int) -> ItemsPage:
         part = {"Segment": segment, "TotalSegments": segments}
-        return self._tables.page(self._table, after, **part)
+        return self._table.tables.page(self._table.name, after, **part)
 
     def _next_exported(
         self, images: Iterator[bytes], before: int
@@ -344,30 +326,26 @@ def mirror(
     It may be killed at any time, and continues with the same command: rows and the position in
     the stream are one commit. Raises UsageError, StreamError, DataLossError, WatcherError.
     """
-    rules = redaction(redact)
-    given = given_columns(columns) if columns else None
+    rules, given = redaction(redact), given_columns(columns)
     if item == VARIANT:
         raise UsageError("delta-rs writes none: use json, or --engine spark", "item", item)
     with blame("every"):
         seconds = parse_seconds(every)
     service, arn = connect(stream, connection)
-    tables = TablesClient(connection, region_in(arn))
-    name, description = tables.named(service.table(arn))
-    table, exports = MirrorTable(to), []
-    if baseline and (table.state is None or table.state.copied_at is None):
-        exports = joined_exports(baseline, connection, description)
+    table = open_table(service.table(arn), connection)
+    mirror, exports = MirrorTable(to), []
+    if baseline and (mirror.state is None or mirror.state.copied_at is None):
+        exports = joined_exports(baseline, connection, table.description)
+    types = table.description.types
+    form = MirrorForm.of(arn, types, history=history, columns=given, item=item, redaction=rules)
     # No signal is handled until the job runs: there is nothing yet to wait for.
     job = MirrorJob(
         arn=arn,
         service=service,
-        tables=tables,
-        table=name,
-        description=description,
-        mirror=table,
-        history=history,
+        table=table,
+        mirror=mirror,
+        form=form,
         once=once,
-        given=given,
-        item_form=item,
         exports=exports,
         redaction=rules,
     )

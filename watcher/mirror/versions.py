@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from watcher.aws.model import WireItem
 from watcher.errors import StreamError, UsageError
-from watcher.mirror.columns import MirrorColumns, item_of
+from watcher.mirror.columns import MirrorColumns, item_of, redacted_types
 from watcher.records.diff import key_of
 from watcher.records.record import Record
+from watcher.records.redaction import Redaction
 
 FROM: Final = "_valid_from"
 TO: Final = "_valid_to"
@@ -83,6 +84,40 @@ def refuse_view(view_type: str, *, history: bool) -> None:
             f"the stream's view type is {view_type}: set NEW_AND_OLD_IMAGES to "
             + ("keep every version" if history else "copy a table")
         )
+
+
+class MirrorForm(NamedTuple):
+    """The form of a mirror's table, by either engine."""
+
+    rows: Rows
+    columns: MirrorColumns
+    made_as: Mapping[str, str]
+    """What another table of this name would differ in."""
+
+    @classmethod
+    def of(
+        cls,
+        stream: str,
+        types: Mapping[str, str],
+        *,
+        history: bool = False,
+        columns: pa.Schema | None = None,
+        item: str | None = None,
+        redaction: Redaction | None = None,
+    ) -> MirrorForm:
+        """Returns the form for a stream, by the command's options; `types` are those of the keys.
+
+        Raises UsageError.
+        """
+        rows: Rows = EveryVersion() if history else LastVersion()
+        made_as = {
+            "stream": stream,
+            "history": str(history).lower(),
+            "item": item or "",
+            "redaction": "" if redaction is None else redaction.fingerprint,
+        }
+        types = redacted_types(types, redaction)
+        return cls(rows, MirrorColumns(types, columns or pa.schema([]), rows.own, item), made_as)
 
 
 def refuse_other(table: str, made_as: Mapping[str, str], wanted: Mapping[str, str]) -> None:

@@ -20,11 +20,10 @@ from watcher.aws.connect import connect
 from watcher.aws.model import CLOCKS_APART
 from watcher.aws.retry import first_listing
 from watcher.errors import StreamError, UsageError, blame
-from watcher.mirror.columns import MirrorColumns, given_columns, item_of, redacted_types
+from watcher.mirror.columns import MirrorColumns, given_columns, item_of
 from watcher.mirror.versions import (
-    EveryVersion,
     ItemChange,
-    LastVersion,
+    MirrorForm,
     Rows,
     made_change,
     refuse_other,
@@ -114,23 +113,16 @@ def merge_into(  # noqa: PLR0913 (as the command's options)
     Raises UsageError, StreamError.
     """
     register(spark)
-    rules = redaction(redact)
+    rules, given = redaction(redact), given_columns(columns)
     service, arn = connect(stream, connection)
     listing = first_listing(service, arn)
     refuse_view(listing.view_type, history=history)
     described = open_table(service.table(arn), connection).description
-    types = redacted_types(described.types, rules)
-    rows: Rows = EveryVersion() if history else LastVersion()
-    given = given_columns(columns) if columns else pa.schema([])
-    wanted = MirrorColumns(types, given, rows.own, item)
+    rows, wanted, made_as = MirrorForm.of(
+        arn, described.types, history=history, columns=given, item=item, redaction=rules
+    )
     table = LakeTable(spark, _known(spark, target, "to"), format)
-    state = {
-        "table": described.identity,
-        "stream": arn,
-        "history": str(history).lower(),
-        "item": item or "",
-        "redaction": "" if rules is None else rules.fingerprint,
-    }
+    state = {"table": described.identity, **made_as}
     named = {
         "imageFormat": "dynamodb-json",
         "region": connection.region,

@@ -33,10 +33,10 @@ def verified(ledger: Ledger, to: Path) -> Verification:
 def test_no_difference_is_made_up(
     to: Path, history: bool, columns: str, form: str | None, ledger: Ledger
 ) -> None:
-    given = given_columns(columns) if columns else None
+    options = {"history": history, "columns": given_columns(columns), "item": form}
     ledger.write(200)
     disturbed = DisturbedTables(ledger, lambda: ledger.write(15))
-    run(job(ledger, to, disturbed, history=history, given=given, item_form=form))
+    run(job(ledger, to, disturbed, form=options))
     for _ in range(2):
         assert verified(ledger, to).found == []
         ledger.write(60)
@@ -44,7 +44,7 @@ def test_no_difference_is_made_up(
         found = verified(ledger, to)
         assert found.found == []
         assert found.items > 10
-        run(job(ledger, to, history=history, given=given, item_form=form))
+        run(job(ledger, to, form=options))
 
 
 def test_a_row_that_somebody_has_changed_is_found(to: Path, ledger: Ledger) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -29,10 +29,11 @@ from watcher.mirror import table
 from watcher.mirror.columns import given_columns, item_of, kind_of
 from watcher.mirror.job import MirrorJob
 from watcher.mirror.table import MirrorTable
-from watcher.mirror.versions import COPIED, OWN
-from watcher.records.redaction import redaction
+from watcher.mirror.versions import COPIED, OWN, MirrorForm
+from watcher.records.redaction import Redaction, redaction
 from watcher.time_machine.copied_items import Form, differing_names, parsed_value, plain_value
 from watcher.time_machine.exports import Export
+from watcher.time_machine.table import TableHandle
 
 NOT_ATTRIBUTES = (*OWN, "_rescued_data")
 
@@ -43,17 +44,19 @@ def job(
     tables: TablesClient | None = None,
     *,
     service: StreamsClient | None = None,
+    redaction: Redaction | None = None,
+    form: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> MirrorJob:
-    tables = tables or TablesClient(ledger.connection)
-    name, description = tables.named(table_of(ledger.simulator.stream_arn))
+    tables, arn = tables or TablesClient(ledger.connection), ledger.simulator.stream_arn
+    name, description = tables.named(table_of(arn))
     return MirrorJob(
-        arn=ledger.simulator.stream_arn,
+        arn=arn,
         service=service or StreamsClient(ledger.connection),
-        tables=tables,
-        table=name,
-        description=description,
+        table=TableHandle(tables, name, description),
         mirror=MirrorTable(str(to)),
+        form=MirrorForm.of(arn, description.types, redaction=redaction, **form or {}),
+        redaction=redaction,
         once=True,
         calls=CallPool(threads=False),
         clock=ledger.clock,
@@ -115,11 +118,11 @@ def test_its_history_is_every_version_with_its_time(to: Path, ledger: Ledger) ->
     before = dict(ledger.now)
     first = ledger.second
     disturbed = DisturbedTables(ledger, lambda: ledger.write(10))
-    run(job(ledger, to, disturbed, history=True))
+    run(job(ledger, to, disturbed, form={"history": True}))
     for _ in range(3):
         ledger.write(50)
         ledger.settle()
-        run(job(ledger, to, history=True))
+        run(job(ledger, to, form={"history": True}))
     schema = MirrorTable(str(to)).schema
     found: dict[str, list[Any]] = defaultdict(list)
     for row in sorted(rows(to), key=lambda row: row["_sequence_number"]):
@@ -169,7 +172,7 @@ def test_killed_at_every_commit_it_goes_on_exactly_once(
         ledger.write(60)
         ledger.settle()
         few = 8
-        run(job(ledger, whole, history=history, limit=few))
+        run(job(ledger, whole, form={"history": history}, limit=few))
         kills = 0
         for number in range(1, 10):
             with monkeypatch.context() as patched:
@@ -178,14 +181,14 @@ def test_killed_at_every_commit_it_goes_on_exactly_once(
                 patched.setattr(MirrorTable, "append", appending(MirrorTable.append))
                 patched.setattr(MirrorTable, "merge", merging(MirrorTable.merge))
                 try:
-                    run(job(ledger, to, history=history, limit=few))
+                    run(job(ledger, to, form={"history": history}, limit=few))
                 except Killed:
                     kills += 1
             if number < 7:
                 ledger.write(20)
                 ledger.settle()
-        run(job(ledger, to, history=history, limit=few))
-        run(job(ledger, whole, history=history, limit=few))
+        run(job(ledger, to, form={"history": history}, limit=few))
+        run(job(ledger, whole, form={"history": history}, limit=few))
         assert kills >= 4
         assert current(to) == current(whole) and is_equal(to, ledger)
         numbers = [row["_sequence_number"] for row in rows(to)] if history else []
@@ -300,11 +303,11 @@ def test_columns_grow_and_what_fits_in_none_is_rescued(to: Path, ledger: Ledger)
     ledger.change("a", {"pk": {"S": "a"}, "total": {"N": "12.50"}})
     ledger.settle()
     given = given_columns("total decimal(12,2), m string")
-    run(job(ledger, to, given=given))
+    run(job(ledger, to, form={"columns": given}))
     ledger.change("a", {"pk": {"S": "a"}, "m": {}, "total": {"N": "0.001"}, "new": {"S": "x"}})
     ledger.change("b", {"pk": {"S": "b"}, "new": {"N": "1"}, "NEW": {"S": "y"}})
     ledger.settle()
-    run(job(ledger, to, given=given))
+    run(job(ledger, to, form={"columns": given}))
 
     a, b = sorted(rows(to), key=lambda row: str(row["pk"]))
     assert (a["total"], a["new"]) == (None, "x")
@@ -312,8 +315,8 @@ def test_columns_grow_and_what_fits_in_none_is_rescued(to: Path, ledger: Ledger)
     assert json.loads(b["_rescued_data"]) == {"NEW": {"S": "y"}, "new": {"N": "1"}}
     run(job(ledger, to))  # the types that it has are its own
     with pytest.raises(UsageError, match=r"total is decimal128\(12, 2\) in the mirror"):
-        job(ledger, to, given=given_columns("total string"))
-    run(job(ledger, to, given=given_columns("later timestamp")))
+        job(ledger, to, form={"columns": given_columns("total string")})
+    run(job(ledger, to, form={"columns": given_columns("later timestamp")}))
     assert MirrorTable(str(to)).schema.field("later").type == pa.timestamp("us", tz="UTC")
 
 
@@ -335,7 +338,7 @@ def test_what_it_can_not_do_is_said(tmp_path: Path, ledger: Ledger, to: Path) ->
     with pytest.raises(WatcherError, match="was changed by another mirror"):
         slow.append(slow.schema.empty_table(), slow.state)
     with pytest.raises(UsageError, match="has the history false, not true"):
-        job(ledger, to, history=True)
+        job(ledger, to, form={"history": True})
     ledger.clock.sleep(60)
     ledger.simulator.enable_new_stream()
     with pytest.raises(UsageError, match=r"has the stream arn:.*, not arn:.*: give another"):
@@ -357,7 +360,7 @@ def test_what_it_can_not_do_is_said(tmp_path: Path, ledger: Ledger, to: Path) ->
 def test_a_view_type_without_old_images_has_no_history(ledger: Ledger, to: Path) -> None:
     ledger.simulator.enable_new_stream(view_type="NEW_IMAGE")
     with pytest.raises(StreamError, match="to keep every version"):
-        job(ledger, to, history=True)
+        job(ledger, to, form={"history": True})
 
 
 def test_it_compacts_and_vacuums_now_and_then(to: Path, monkeypatch: pytest.MonkeyPatch) -> None:
