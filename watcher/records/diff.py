@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from itertools import zip_longest
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -22,7 +22,6 @@ from watcher.records.wire import SNAPSHOT, WireRecord
 
 Content: TypeAlias = Any
 """The content of a value on the wire, by its kind: `N` a text, `M` a map, `L` a list."""
-_Same = TypeVar("_Same")
 
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _any_json: Final = msgspec.json.Decoder()
@@ -130,13 +129,9 @@ def to_number(text: str) -> Decimal | str:
     return made if made.is_finite() else text
 
 
-def _itself(content: _Same) -> _Same:
-    return content
-
-
 # Converts a value's content to one that is equal for equal contents.
 _MEANING: Final[dict[str, Callable[[Any], Any]]] = {
-    **dict.fromkeys(("S", "BOOL"), _itself),
+    **dict.fromkeys(("S", "BOOL"), lambda content: content),
     "NULL": lambda _: None,
     "N": to_number,
     "B": base64.b64decode,
