@@ -168,6 +168,10 @@ def launch(settings: Mapping[str, str], *, is_private: bool) -> JvmOutput | None
             gateway = start(
                 conf, {"stdout": output.writer, "stderr": output.writer, "umask": umask}
             )
+    except KeyboardInterrupt as error:
+        if (process := _process_in(error)) is not None:  # it never hears of Ctrl-C
+            process.terminate()
+        raise
     except Exception as error:
         os.close(output.writer)
         raise UsageError(
@@ -177,6 +181,16 @@ def launch(settings: Mapping[str, str], *, is_private: bool) -> JvmOutput | None
     SparkContext._ensure_initialized(gateway=gateway)
     STARTED.append(output)
     return output
+
+
+def _process_in(error: BaseException) -> subprocess.Popen[bytes] | None:
+    """Returns the JVM that pyspark was starting: it is known to nobody else yet."""
+    trace = error.__traceback__
+    while trace is not None:
+        if isinstance(found := trace.tb_frame.f_locals.get("proc"), subprocess.Popen):
+            return found
+        trace = trace.tb_next
+    return None
 
 
 def end() -> None:

@@ -108,7 +108,7 @@ def _archive(spark: SparkSession, path: str) -> DataFrame:
     """Returns the changes in an archive, without the batch that is not whole."""
     folder = ArchiveFolder(spark, path)
     newest = max(folder.batches(), default=-1)
-    if newest < 1:  # the first one is empty
+    if newest < 0 or (newest == 0 and not folder.has_rows(0)):
         raise UsageError(f"{path} has no changes that python -m watcher archive wrote")
     rows = spark.read.parquet(path)
     if not folder.is_whole(newest):
