@@ -16,7 +16,7 @@ from watcher.records.wire import WireRecord
 from watcher.streams.deduplicator import numbers_of
 from watcher.streams.read_rate import PageFetcher
 
-_QUIET_LOOKS = 16
+_QUIET_LOOKS = 22
 """The number of looks in a row without a record that show that none follows; a few are normal."""
 _ENDS = 2
 """The number of pages in a row without a next iterator that show the end; one may be odd."""

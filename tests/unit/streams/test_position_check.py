@@ -51,6 +51,6 @@ def test_a_position_is_ahead_of_a_stream_that_lacks_its_record(
     service = Mock(get_records=get_records, get_iterator=get_iterator)
     check = PositionCheck("arn", "shard", PageFetcher(CLOCK))
     check.doubt(AfterSequence(str(FIRST + 9)))
-    is_ahead = any(check.step(service) for _ in range(16))
+    is_ahead = any(check.step(service) for _ in range(30))
     is_open = check.on_page(has_news=False)
     assert (None if is_open else is_ahead) is expected
