@@ -16,8 +16,11 @@ from watcher.records.wire import WireRecord
 from watcher.streams.deduplicator import numbers_of
 from watcher.streams.read_rate import PageFetcher
 
-_QUIET_LOOKS = 22
-"""The number of looks in a row without a record that show that none follows; a few are normal."""
+_QUIET_LOOKS = 30
+"""The number of looks in a row without a record that show that none follows.
+
+A closed shard has shown 36 empty pages before its records.
+"""
 _ENDS = 2
 """The number of pages in a row without a next iterator that show the end; one may be odd."""
 _PASSING_LOOKS = 2
@@ -26,7 +29,7 @@ _PAGES = 4
 """The largest number of pages of a look."""
 _LOOKS = 4
 """The number of looks without a sign of a lower number, after which none is expected soon."""
-_MOST_LOOKS = 50
+_MOST_LOOKS = 90
 """The number of looks after which nothing waits for the answer any longer."""
 
 REASON = "the stream has started from scratch, as an emulator may: its numbers are lower now"

@@ -25,10 +25,10 @@ END = [-1]
         pytest.param([[], END, [9]], [1], False, id="one odd answer without a next iterator"),
         pytest.param([[], TransientError("503"), [9]], [1], False, id="an error"),
         pytest.param([TrimmedDataError("gone")], [1], False, id="its record is trimmed"),
-        pytest.param([[]] * 60, [1], True, id="nothing follows, and lower numbers are there"),
-        pytest.param([[1, 2], *[[]] * 60], [], True, id="any position gives the first records"),
+        pytest.param([[]] * 80, [1], True, id="nothing follows, and lower numbers are there"),
+        pytest.param([[1, 2], *[[]] * 80], [], True, id="any position gives the first records"),
         pytest.param([END] * 20, [1], True, id="it is closed, and lacks its record"),
-        pytest.param([[]] * 60, [], None, id="nothing is there yet"),
+        pytest.param([[]] * 80, [], None, id="nothing is there yet"),
         pytest.param([[12], [12]], [1], True, id="later numbers have overtaken it"),
         pytest.param([[12], [9, 12]], [1], False, id="its record comes out of turn"),
         pytest.param([[12], [12]], [11], False, id="its record has left, as all before it"),
@@ -51,6 +51,6 @@ def test_a_position_is_ahead_of_a_stream_that_lacks_its_record(
     service = Mock(get_records=get_records, get_iterator=get_iterator)
     check = PositionCheck("arn", "shard", PageFetcher(CLOCK))
     check.doubt(AfterSequence(str(FIRST + 9)))
-    is_ahead = any(check.step(service) for _ in range(30))
+    is_ahead = any(check.step(service) for _ in range(60))
     is_open = check.on_page(has_news=False)
     assert (None if is_open else is_ahead) is expected
