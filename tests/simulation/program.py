@@ -69,6 +69,7 @@ class Program(ABC):
         self._stopping = False
         self._stopped_at = 0.0
         self._to_read: int | None = None  # as the calm begins
+        self._slow_seconds = 0.0  # that handlers took since then
         self._over = False
         self._failed_runs = 0
         self._ear = Ear(universe)
@@ -256,7 +257,7 @@ class Program(ABC):
         page = self._scenario.habits.get("max_records", 1000)
         if self._scenario.engine == "spark":
             page = min(page, self._scenario.limit or page)
-        since -= _PAGE_SECONDS * self._to_read / page
+        since -= _PAGE_SECONDS * self._to_read / page + self._slow_seconds
         if any(each.runs[-1].rests for each in self._judges):
             since -= TIMING.stream_backoff.longest_seconds
         is_missing = bool(missing) or judge.lacks_items
@@ -283,6 +284,14 @@ class Program(ABC):
         if self._complaints:
             self._over = True
             self._life.killed = True
+
+    def _slow(self) -> float:
+        """How long a handler takes for what it has been given, where that is much."""
+        scenario = self._scenario
+        if not scenario.slow or self._rng.random() >= scenario.slow_share:
+            return 0.0
+        self._slow_seconds += scenario.slow if self._universe.is_calm else 0.0
+        return scenario.slow
 
     def _end_seconds(self) -> float:
         return _END_SECONDS

@@ -48,8 +48,8 @@ class Pull(Program):
             key = str(record.key["pk"])
             self._judge.delivered(record.shard_id, record.sequence_number, key)
             self._keep(stream, 0.05)
-            if self._scenario.slow and self._rng.random() < self._scenario.slow_share:
-                life.sleep(self._scenario.slow)
+            if slow := self._slow():
+                life.sleep(slow)
             if self._rng.random() < 0.01:
                 stream.heartbeat()
         self._keep(stream, 1.0)

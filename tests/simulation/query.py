@@ -240,7 +240,7 @@ class Query(Program):
                 self._judge.delivered(shard_id, number, keys[number])
 
     def _pause(self, life: Life) -> None:
-        slow = self._scenario.slow if self._rng.random() < self._scenario.slow_share else 0.0
+        slow = self._slow()
         life.sleep(self._rng.choice((0.0, 0.002, 0.05, 0.3)) + slow)
 
     def _planner(self, options: SourceOptions, life: Life) -> Planner:

@@ -220,12 +220,12 @@ class Watch(Program):
         return len(records)
 
     def _take(self, records: Sequence[Record]) -> None:
-        life, scenario = self._life, self._scenario
+        life = self._life
         if life is None:
             raise Killed
         life.check()
-        if scenario.slow and self._rng.random() < scenario.slow_share:
-            life.sleep(scenario.slow)
+        if slow := self._slow():
+            life.sleep(slow)
         if self._to_hang:
             self._hang(records[0].shard_key, life)
         self._fail_for_long(records[0])
