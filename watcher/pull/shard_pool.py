@@ -14,14 +14,24 @@ from watcher.aws.model import Latest, Listing, Position, Service
 from watcher.aws.retry import first_listing
 from watcher.call_pool import CallPool
 from watcher.clock import Clock
+from watcher.errors import StreamError
+from watcher.formatting.text import counted
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token
 from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
-from watcher.streams.messages import DecodedPage, Message, Page, PageFilter, make_page
+from watcher.streams.messages import (
+    DecodedPage,
+    Message,
+    Page,
+    PageFilter,
+    ReadFailed,
+    make_page,
+)
 from watcher.streams.read_rate import AdaptiveRateLimit
 from watcher.streams.shard_reader import ShardReader
+from watcher.streams.timing import TIMING
 
 _BUSY_SECONDS = 60.0
 """The time for which a shard that had records is polled before the idle ones."""
@@ -122,6 +132,7 @@ class ShardPool:
         """The shards whose read is under way."""
         self.listing_service = service
         """Makes the coordinator's requests; a `Lister` delays no read."""
+        self._has_read = False  # since it was last asked for the end
         token = start if isinstance(start, Token) else None
         self.coordinator = Coordinator(
             arn,
@@ -150,8 +161,13 @@ class ShardPool:
     def confirm_caught_up(self) -> bool:
         """True if all shards are finished, or left open with all read up to now.
 
-        Requests a listing where only that can tell.
+        Requests a listing where only that can tell. Raises StreamError where nothing more can be
+        read.
         """
+        has_read, self._has_read = self._has_read, False
+        if self.coordinator.seconds_refused(is_reading=has_read) >= TIMING.hopeless_seconds:
+            rest = f"unread: the rest of {counted(len(self.shards), 'shard')}"
+            raise StreamError(f"nothing more could be read: {self.coordinator.last_error}; {rest}")
         return not self.shards and self.coordinator.confirm_exhausted()
 
     def refresh(self) -> list[PooledShard]:
@@ -224,6 +240,7 @@ class ShardPool:
 
     def _on_messages(self, shard: PooledShard, messages: list[Message]) -> list[Page]:
         pages: list[Page] = []
+        self._has_read |= not any(isinstance(each, ReadFailed) for each in messages)
         for message in messages:
             match self.coordinator.on_message(shard.tracked, message):
                 case Page() as page:

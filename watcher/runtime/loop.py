@@ -38,6 +38,7 @@ from watcher.streams.messages import (
     ReaderCrashed,
     ReaderEnded,
 )
+from watcher.streams.timing import TIMING
 
 logger = logging.getLogger("watcher")
 
@@ -45,8 +46,6 @@ logger = logging.getLogger("watcher")
 _TICK_SECONDS = 0.2
 # The delay between display updates: five a second look alive, and cost little.
 _DISPLAY_SECONDS = 0.2
-# The time without a successful read after which a watch that does not follow ends.
-_HOPELESS_SECONDS = 60.0
 
 
 @dataclass(kw_only=True, eq=False)
@@ -205,7 +204,7 @@ class Manager:
 
     def _is_done(self) -> bool:
         """True once nothing more can come, or nothing can be read."""
-        self._is_hopeless = self.streams.are_refused_for(_HOPELESS_SECONDS, self.stats)
+        self._is_hopeless = self.streams.are_refused_for(TIMING.hopeless_seconds, self.stats)
         if self.delivery.is_complete or self._is_hopeless:
             return True
         return not self.streams and (self.options.is_bounded or not self.streams.may_join)

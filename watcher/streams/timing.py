@@ -18,6 +18,8 @@ class Timing(msgspec.Struct, kw_only=True):
     """The time after which an acknowledged write is in its shard."""
     denied_seconds: float = 60.0
     """The time for which a denial is retried: policy changes take a while to spread."""
+    hopeless_seconds: float = 60.0
+    """The time without a successful read after which a reading up to now ends."""
     stream_backoff: Backoff = Backoff(first_seconds=30.0, longest_seconds=300.0)
     """The delays between reads of one of several streams that can't be read.
 

@@ -13,6 +13,7 @@ from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, PlayedService
 from tests.support.wire import wire
 from watcher.aws.model import Position, Shard
+from watcher.errors import StreamError, TransientError
 from watcher.pull.backlog import BacklogReader
 
 
@@ -97,3 +98,19 @@ def test_so_many_shards_are_read_side_by_side(
     read = BacklogReader(ARN, service).read()
     assert sorted(record.shard_id for record in read) == sorted(service.shards)
     assert fewest <= service.most[not empty] <= most
+
+
+def test_a_service_that_goes_away_ends_the_reading_after_a_minute() -> None:
+    """`count`, `history`, `as-of` and `mirror --no-follow` ran for ever."""
+    service = _Crowd(1, 0)
+    service.shards["shard-0"] = Shard("shard-0", None, "1")
+    read = BacklogReader(ARN, service, clock=service.clock).read()
+    assert next(read).shard_id == "shard-0"
+
+    def refuse(*_: object) -> bytes:
+        raise TransientError("no way")
+
+    service.get_records = service.get_iterator = service.list_shards = refuse  # type: ignore[assignment,method-assign]
+    with pytest.raises(StreamError, match=r"nothing more .* no way; unread: the rest of 1 shard"):
+        next(read)
+    assert 60 <= service.clock.passed < 90
