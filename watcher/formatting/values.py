@@ -24,8 +24,8 @@ def _text_of(keys: WireItem) -> str:
 
 def _content(attribute: WireValue) -> str:
     """Formats one key attribute; keys are strings, numbers or binary."""
-    ((kind, value),) = attribute.items()
-    return base64.b64encode(value).decode() if kind == "B" else str(value)
+    value = next(iter(attribute.values()), None)  # an emulator may give `{}`
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
 class _Key(msgspec.Struct, gc=False, forbid_unknown_fields=True):

@@ -16,10 +16,10 @@ from watcher.records.wire import WireRecord
 from watcher.streams.deduplicator import numbers_of
 from watcher.streams.read_rate import PageFetcher
 
-_QUIET_LOOKS = 30
+_QUIET_LOOKS = 40
 """The number of looks in a row without a record that show that none follows.
 
-A closed shard has shown 36 empty pages before its records.
+They are more than the empty pages that a quiet day may have (see `EndDetector`).
 """
 _ENDS = 2
 """The number of pages in a row without a next iterator that show the end; one may be odd."""

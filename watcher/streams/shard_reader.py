@@ -346,7 +346,8 @@ class ShardReader:
     ) -> list[Message]:
         """Returns the end that a page shows, if any."""
         messages: list[Message] = []
-        if len(records) < len(wire.Records) or self._is_at_end(bool(records), service):
+        is_read = self._is_at_end(bool(records), service) and not self._check.is_pending
+        if len(records) < len(wire.Records) or is_read:
             messages.append(self._on_caught_up())
         elif wire.NextShardIterator is None:
             is_checked = not self._check.is_pending

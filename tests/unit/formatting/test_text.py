@@ -1,10 +1,11 @@
 from decimal import Decimal
 
+import msgspec
 import pytest
 from boto3.dynamodb.types import Binary
 
 from watcher.formatting.text import cell_width, counted, grouped, padded, printable, printable_json
-from watcher.formatting.values import printable_value
+from watcher.formatting.values import key_text, printable_key, printable_value
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,10 @@ def test_control_characters_are_shown_escaped(text: str, shown: str) -> None:
 
 def test_in_json_they_become_json_escapes() -> None:
     assert printable_json('{"a":"\x7f\x9b"}') == '{"a":"\\u007f\\u009b"}'
+
+
+def test_a_key_without_its_type_ends_nothing() -> None:
+    assert printable_key({"PK": {}}) == key_text(msgspec.Raw(b'{"PK": {}}')) == "PK=None"
 
 
 def test_values_stand_on_one_line() -> None:

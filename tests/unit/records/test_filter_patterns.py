@@ -194,6 +194,13 @@ def test_a_binary_key_is_given_in_base64_or_as_bytes() -> None:
         assert test(record(wire))
 
 
+def test_a_key_without_its_type_has_no_value() -> None:
+    """`--key` ended the watch with a traceback."""
+    test = record_filter(key=["pk=a"])
+    wire = WIRE | {"dynamodb": {"SequenceNumber": "1", "Keys": {"pk": {}}}}
+    assert test is not None and not test(record(wire))
+
+
 def test_a_name_that_is_no_key_attribute_is_said_with_those_that_are() -> None:
     test = record_filter(key=["id=1"])
     assert test is not None

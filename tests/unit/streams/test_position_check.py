@@ -22,6 +22,7 @@ END = [-1]
         pytest.param([[9, 10]], [1], False, id="its record comes"),
         pytest.param([[7], [], [8, 9]], [1], False, id="an iterator goes back, as Alternator's"),
         pytest.param([[], [], [9]], [1], False, id="empty pages before its record"),
+        pytest.param([*[[]] * 36, [9]], [1], False, id="the empty pages of a quiet day"),
         pytest.param([[], END, [9]], [1], False, id="one odd answer without a next iterator"),
         pytest.param([[], TransientError("503"), [9]], [1], False, id="an error"),
         pytest.param([TrimmedDataError("gone")], [1], False, id="its record is trimmed"),
