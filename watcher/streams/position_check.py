@@ -63,7 +63,10 @@ class PositionCheck:
     def doubt(self, position: Position, *, is_broken: bool = False) -> None:
         """Begins to look for the position's record, unless that was just found."""
         if is_broken:
-            self._is_broken, self._is_confirmed, self._steps, self._looks = True, False, 0, 0
+            # While records wait, no further failure prolongs that: they might wait for ever.
+            if not (self._is_broken and self.is_pending):
+                self._steps = self._looks = 0
+            self._is_broken, self._is_confirmed = True, False
         if self._is_confirmed or not isinstance(position, AtSequence | AfterSequence):
             return
         if self._number is None:

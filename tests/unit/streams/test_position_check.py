@@ -55,3 +55,16 @@ def test_a_position_is_ahead_of_a_stream_that_lacks_its_record(
     is_ahead = any(check.step(service) for _ in range(60))
     is_open = check.on_page(has_news=False)
     assert (None if is_open else is_ahead) is expected
+
+
+def test_nothing_waits_for_ever_where_no_look_succeeds_and_reads_fail_again_and_again() -> None:
+    """Each failure began the wait anew: of thirty records three came in 40 seconds."""
+    service = Mock(get_iterator=Mock(side_effect=TransientError("503")))
+    check = PositionCheck("arn", "shard", PageFetcher(CLOCK))
+    waits = []
+    for number in range(200):
+        if number % 5 == 0:
+            check.doubt(AfterSequence(str(FIRST + 9)), is_broken=True)
+        check.step(service)
+        waits.append(check.is_pending)
+    assert not all(waits)
