@@ -181,5 +181,5 @@ class Progress:
                 self._totals.tables[shard_key.table].update(kinds)
             self._totals.records += kinds.total()
             self._totals.filtered += filtered
-            shard.shard.move_behind(number)
+            shard.shard.move_behind(number, created)
             self._moved(shard_key, created, self._totals)

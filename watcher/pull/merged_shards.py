@@ -81,15 +81,17 @@ class ShardBuffer(msgspec.Struct, eq=False):
         self.wire_records = self.records.wire_records
         self.taken = self.settled = 0
         if not self.wire_records:  # a filter left out all of them
-            self.tracked.move_behind(page.last_sequence_number)
+            self.tracked.move_behind(page.last_sequence_number, page.last_created)
 
     def settle(self) -> None:
         """Moves the shard's position behind the records taken, and those left out at the end."""
         if self.taken > self.settled:
             is_last = self.taken == len(self.wire_records)
             change = self.wire_records[self.taken - 1].dynamodb
-            number = self.page.last_sequence_number if is_last else change.SequenceNumber
-            self.tracked.move_behind(number)
+            number, created = change.SequenceNumber, change.ApproximateCreationDateTime
+            if is_last and number != self.page.last_sequence_number:
+                number, created = self.page.last_sequence_number, self.page.last_created
+            self.tracked.move_behind(number, created)
             self.settled = self.taken
 
     def created_at(self, place: int) -> float:

@@ -203,6 +203,7 @@ class ShardPool:
             make_page=make_page if options.page_filter else DecodedPage.part,
             poll_max=options.poll_max_seconds,
             latest=coordinator.began_at,
+            created=tracked.created if position == tracked.position else None,
             clock=self._clock,
             rate=rate,
         )

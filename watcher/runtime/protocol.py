@@ -55,6 +55,8 @@ class ShardAssignment(msgspec.Struct, frozen=True):
     """True for a shard that gets no more records."""
     latest: datetime | None = None
     """The moment that "latest" means if the first GetShardIterator has to be retried."""
+    created: float | None = None
+    """The creation time of the record that the position is behind, where known."""
 
     @property
     def shard_key(self) -> ShardKey:

@@ -345,6 +345,7 @@ class WatchedStream:
             poll_max=self._options.poll_max_seconds,
             closed=self.coordinator.is_closed(shard.id),
             latest=self.coordinator.began_at,
+            created=shard.created,
         )
 
     # The end

@@ -81,6 +81,7 @@ class AssignedShard:
             make_page=make_page,
             poll_max=assignment.poll_max,
             latest=assignment.latest,
+            created=assignment.created,
             clock=clock,
         )
         self.is_finished = False

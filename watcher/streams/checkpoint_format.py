@@ -34,8 +34,9 @@ class TokenShard(msgspec.Struct, omit_defaults=True):
 
     `time` beside `trim_horizon` means "at this time". `since` is the time from which an unread
     shard was ours to read. `finished` means "read to its end, and no child was known yet",
-    `unlisted` "no listing has shown it yet". bloop, which knows none of these, then reads more than
-    it must, never less.
+    `unlisted` "no listing has shown it yet". `created` is the creation time of the record that the
+    position is behind: a stream that starts from scratch has another one of its number. bloop,
+    which knows none of these, then reads more than it must, never less.
     """
 
     shard_id: str
@@ -46,6 +47,7 @@ class TokenShard(msgspec.Struct, omit_defaults=True):
     since: datetime | None = None
     finished: bool = False
     unlisted: bool = False
+    created: float | None = None
 
     def hold(self, number: str) -> None:
         """Moves back to this record, which is not processed yet, although later ones were read."""
@@ -254,6 +256,7 @@ def _stored(shard: TrackedShard, latest: datetime, now: datetime) -> TokenShard:
             stored.iterator_type, stored.sequence_number = "at_sequence", number
         case AfterSequence(number):
             stored.iterator_type, stored.sequence_number = "after_sequence", number
+            stored.created = shard.created
     return stored
 
 
@@ -264,7 +267,9 @@ def _tracked(stored: TokenShard, latest: datetime) -> TrackedShard:
         since = _aware(stored.since)
     except (OverflowError, ValueError):
         since = None  # out of datetime's range
-    return TrackedShard(stored.shard_id, stored.parent, position, status, expected, since)
+    shard = TrackedShard(stored.shard_id, stored.parent, position, status, expected, since)
+    shard.created = stored.created
+    return shard
 
 
 def _position(stored: TokenShard, latest: datetime) -> Position:

@@ -65,10 +65,14 @@ class TrackedShard(msgspec.Struct):
     """The number of refused reads, although a listing shows it, since its last record."""
     reopened: int = 0
     """The number of ends, since its last record, that listings have shown to be none."""
+    created: float | None = None
+    """The creation time of the record that the position is behind, where known."""
 
-    def move_behind(self, number: str) -> None:
+    def move_behind(self, number: str, created: float | None = None) -> None:
         """Moves the position behind this number; a late record moves nothing."""
-        self.position = moved_behind(self.position, number)
+        before, self.position = self.position, moved_behind(self.position, number)
+        if self.position is not before:
+            self.created = created
 
     def hold_latest(self, time: datetime) -> None:
         """Replaces "latest" by the time that it means, which a later reader has to start at."""

@@ -77,6 +77,10 @@ class PositionCheck:
         """Notes the record that the position is behind: by its number alone it may be another."""
         self._identity = _identity(record)
 
+    def expect(self, number: str, created: float) -> None:
+        """Notes the creation time of the record that the position is behind."""
+        self._identity = number, None, created
+
     def holds(self, records: list[WireRecord]) -> bool:
         """True if these have to wait for an answer."""
         return self._is_broken and self.is_pending and bool(records)

@@ -83,7 +83,7 @@ class ShardReader:
     `attempt()` makes the calls of one read and returns its messages; `delay` is then the number of
     seconds until the next, at most `poll_max` unless a call has failed. `position` is always the
     start of a replacement reader; `latest` is the time that "latest" means if the first iterator
-    has to be retried.
+    has to be retried, `created` the creation time of the record that the position is behind.
 
     With `bounded_at` (see `EndDetector`) the reader also finishes once a shard that is not `closed`
     is read up to now; with `end` it drops records created later, and finishes after many of them.
@@ -106,6 +106,7 @@ class ShardReader:
         poll_max: float = 1.0,
         prefetches: bool = True,
         latest: datetime | None = None,
+        created: float | None = None,
         clock: Clock,
         rate: AdaptiveRateLimit | None = None,
         jitter: Callable[[float, float], float] = random.uniform,
@@ -134,6 +135,8 @@ class ShardReader:
         self._jitter = jitter
         self.reads = PageFetcher(clock, rate, prefetches=prefetches)
         self._check = PositionCheck(arn, shard_id, self.reads)
+        if isinstance(position, AfterSequence) and created is not None:
+            self._check.expect(position.sequence_number, created)
         self._end_detector: EndDetector | None = None
         if bounded_at is not None:
             self._end_detector = EndDetector(

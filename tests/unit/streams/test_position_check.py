@@ -5,12 +5,18 @@ from unittest.mock import Mock
 
 import pytest
 
-from tests.support.wire import FIRST, body
+from tests.support.hand_clock import HandClock
+from tests.support.times import NOON
+from tests.support.wire import FIRST, body, created
 from watcher.aws.model import AfterSequence, TrimHorizon
 from watcher.clock import CLOCK
 from watcher.errors import TransientError, TrimmedDataError
+from watcher.streams import checkpoint_format
+from watcher.streams.lineage import Lineage, TrackedShard
+from watcher.streams.messages import ReaderEnded
 from watcher.streams.position_check import PositionCheck
 from watcher.streams.read_rate import PageFetcher
+from watcher.streams.shard_reader import ShardReader
 
 END = [-1]
 """A page without a record and a next iterator."""
@@ -68,3 +74,20 @@ def test_nothing_waits_for_ever_where_no_look_succeeds_and_reads_fail_again_and_
         check.step(service)
         waits.append(check.is_pending)
     assert not all(waits)
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_checkpoint_tells_its_record_from_a_later_one_of_its_number(is_same: bool) -> None:
+    """A record of another life was taken for it, and those before were left out in silence."""
+    shard = TrackedShard("shard", None, TrimHorizon())
+    shard.move_behind(str(FIRST + 9), created(9) - (not is_same))
+    lineage = Lineage(TrimHorizon(), [shard])
+    (resumed,) = checkpoint_format.resume(checkpoint_format.make("arn", lineage, NOON), NOON)
+    service = Mock(
+        get_records=Mock(return_value=body([9])), get_iterator=Mock(return_value=("at", NOON))
+    )
+    reader = ShardReader(
+        "arn", "shard", resumed.position, created=resumed.created, clock=HandClock()
+    )
+    ended = [each.anew for each in reader.attempt(service) if isinstance(each, ReaderEnded)]
+    assert len(ended) == (not is_same)
