@@ -123,7 +123,6 @@ def build_manager(
         before_retry=lambda: manager.save_before_retry(),
         during_wait=lambda: manager.go_on_beside_handlers(),
         in_threads=pool is not None,
-        times_handlers=bool(displays),
     )
     saver = _saver(store, streams, dispatcher, heartbeat, clock)
     progress = _progress(options, totals=totals, stats=stats, saver=saver, clock=clock)

@@ -87,7 +87,7 @@ TABLE = {
     f"as-of orders AT {ITEM}": Shown("seen-2"),
     **{
         f"count orders --by key,attribute -o {form}": Shown("city", KEYS_ONLY)
-        for form in ("table", "csv", "json")
+        for form in ("table", "json")
     },
     "count orders --by key,caller --who AWSLogs": Shown("role/api", KEYS_ONLY),
     "report orders --to out.html": Shown(r"aa=s</code> \(expired by TTL\)"),

@@ -21,7 +21,7 @@ from watcher.declared import Opt
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.formatting.differences import attribute_lines, change_lines
-from watcher.formatting.rows import write_csv, write_table
+from watcher.formatting.rows import write_table
 from watcher.formatting.style import time_text
 from watcher.formatting.text import counted, grouped, write_document, write_json, write_text
 from watcher.formatting.values import printable_key
@@ -237,10 +237,10 @@ _Top = Annotated[
 _CountForm = Annotated[
     str,
     Opt(
-        "table (default), csv, json (an array of rows)",
+        "table (default), json (an array of rows)",
         "FORMAT",
         alias="-o",
-        choices=("table", "csv", "json"),
+        choices=("table", "json"),
     ),
 ]
 
@@ -339,9 +339,5 @@ def _print_counts(by: Sequence[str], rows: Sequence[CountRow], output: str) -> N
     if output == "json":
         found = [dict(zip(names, (*row.values, row.changes), strict=True)) for row in rows]
         write_document(found)
-        return
-    cells = [(*row.values, str(row.changes)) for row in rows]
-    if output == "csv":
-        write_csv(sys.stdout, names, cells)
     else:
-        write_table(sys.stdout, names, cells)
+        write_table(sys.stdout, names, [(*row.values, str(row.changes)) for row in rows])

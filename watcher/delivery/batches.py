@@ -39,8 +39,6 @@ class Batches(Handler):
     where none succeeded. Several threads may use it, if each shard belongs to one thread.
     """
 
-    times_itself = True
-
     def __init__(
         self,
         name: str,
@@ -123,15 +121,11 @@ class Batches(Handler):
 
     def _attempt(self, records: Sequence[Record]) -> tuple[int, BaseException]:
         """Returns the number of successful records, and the error of the next one."""
-        began = self._clock.monotonic()
         try:
             done = self.call(records)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             return 0, error
-        finally:
-            if self.durations is not None:
-                self.durations.add(self._clock.monotonic() - began)
         first = "" if done == len(records) else records[done].sequence_number
         return done, NotAll(f"the first that it reported as failed is {first}")

@@ -20,7 +20,6 @@ from watcher.delivery.handler import Failure, Handler
 from watcher.delivery.output import OutputClosed
 from watcher.delivery.retries import Retries
 from watcher.errors import HandlerError, LeaseLostError, error_text
-from watcher.observability.watch_stats import Durations
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
 from watcher.shutdown import Overdue, Shutdown
@@ -39,9 +38,8 @@ class Dispatcher:
     running handlers may raise Overdue. `check` raises where delivery is no longer allowed (a lost
     lease). With `in_threads`, several threads deliver, each of them records of other shards;
     otherwise the one thread calls `before_retry`, which can save what was delivered before, and
-    `during_wait` several times a second while it waits. With `times_handlers`, each handler's
-    `durations` hold the times of its calls. Raises UsageError for a dead-letter file that
-    can't be written.
+    `during_wait` several times a second while it waits. Raises UsageError for a dead-letter
+    file that can't be written.
     """
 
     def __init__(
@@ -55,7 +53,6 @@ class Dispatcher:
         before_retry: Callable[[], object] = lambda: None,
         during_wait: Callable[[], object] = lambda: None,
         in_threads: bool = False,
-        times_handlers: bool = False,
     ) -> None:
         self.shutdown = shutdown or Shutdown(clock=clock)
         self._handlers = handlers
@@ -71,9 +68,7 @@ class Dispatcher:
         self._in_threads = in_threads
         self._check = check
         self._clock = clock
-        for handler in handlers if times_handlers else ():
-            handler.durations = Durations()
-        self._calls = [(self._call_of(handler), handler) for handler in handlers]
+        self._calls = [(handler.handle, handler) for handler in handlers]
         # With several handlers, their output alternates record by record.
         self._handle_page = handlers[0].handle_page if len(handlers) == 1 else None
         self._is_closing = False
@@ -114,26 +109,6 @@ class Dispatcher:
         """The handlers' names."""
         return [handler.name for handler in self._handlers]
 
-    def durations(self) -> dict[str, Durations]:
-        """Returns the times of each handler's calls, where they are measured."""
-        return {each.name: each.durations for each in self._handlers if each.durations is not None}
-
-    def _call_of(self, handler: Handler) -> Callable[[Record], object]:
-        """Returns the handler's call for one record, with a stopwatch if its calls are timed."""
-        durations = handler.durations
-        if durations is None or handler.times_itself:
-            return handler.handle
-        monotonic = self._clock.monotonic
-
-        def timed(record: Record) -> None:
-            began = monotonic()
-            try:
-                check_answer(handler.handle(record))
-            finally:
-                durations.add(monotonic() - began)
-
-        return timed
-
     def deliver(self, record: Record) -> None:
         """Calls every handler. Raises HandlerError under `stop`, OutputClosed.
 
@@ -171,9 +146,8 @@ class Dispatcher:
         """
         if self._handle_page is None or not self.takes_pages:
             return False
-        began = self._clock.monotonic()
         try:
-            is_delivered = self._handle_page(page)
+            return self._handle_page(page)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -181,10 +155,6 @@ class Dispatcher:
             name = self._handlers[0].name
             logger.debug(f"{name} can't take the page, it gets each record: {error_text(error)}")
             return False
-        durations = self._handlers[0].durations
-        if is_delivered and durations is not None:
-            durations.add(self._clock.monotonic() - began, len(page))
-        return is_delivered
 
     # Failures: the one place where a policy is applied
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from watcher.aws.model import ShardKey
 from watcher.delivery.callables import check_answer
 from watcher.errors import error_text
-from watcher.observability.watch_stats import Durations
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
 
@@ -42,10 +41,6 @@ class Handler:
 
     Where it returns False, or raises before it has written any of them, `handle` gets each record.
     """
-    durations: Durations | None = None
-    """The durations of its calls; None: not measured."""
-    times_itself = False
-    """True for a handler that fills `durations` itself, as its work is not done in `handle`."""
 
     def __init__(
         self,

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 import msgspec
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from watcher.clock import CLOCK
-from watcher.observability.watch_stats import DURATIONS, LeaseState, WatchStats
+from watcher.observability.watch_stats import LeaseState, WatchStats
 from watcher.records.wire import KINDS
 from watcher.version import __version__
 
@@ -94,13 +88,6 @@ def _of_handlers(now: WatchStats) -> Iterator[Metric]:
     yield _counter("handler_records", text, now.handled, "table", "handler")
     text = "Records that a handler has failed on, retries not counted."
     yield _counter("handler_failures", text, now.failed, "table", "handler")
-    text = "How long a handler's calls took; of records handled together, each one's share."
-    family = HistogramMetricFamily("watcher_handler_seconds", text, labels=["handler"])
-    for name, durations in now.durations.items():
-        bounds = [*map(str, DURATIONS), "+Inf"]
-        counts = itertools.accumulate(durations.counts)
-        family.add_metric([name], [*zip(bounds, counts, strict=True)], durations.seconds)
-    yield family
     text = "Times that a handler was tried again."
     yield _counter("handler_retries", text, _by_name(now.retries), "handler")
     text = "For how long a handler has been tried again with the same records; 0: it is not."

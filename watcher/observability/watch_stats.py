@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 from collections import Counter, defaultdict, deque
 from enum import StrEnum
 from typing import Protocol
@@ -37,27 +36,6 @@ class LeaseState(StrEnum):
     """Another watch holds the lease; this one can take over."""
     UNUSABLE = "unusable"
     """The lease has run out or is lost, or a standby could not take it over."""
-
-
-DURATIONS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0, 300.0)
-"""The upper bounds of a histogram's buckets, in seconds; the last bucket has no bound."""
-
-
-class Durations(msgspec.Struct):
-    """A histogram of durations.
-
-    Threads may share it without a lock, which would cost more than a rare lost observation.
-    """
-
-    counts: list[int] = msgspec.field(default_factory=lambda: [0] * (len(DURATIONS) + 1))
-    """The number of observations in each bucket, not cumulated."""
-    seconds: float = 0.0
-    """The sum of all durations."""
-
-    def add(self, seconds: float, count: int = 1) -> None:
-        """Adds `count` observations that took `seconds` together."""
-        self.counts[bisect.bisect_left(DURATIONS, seconds / count)] += count
-        self.seconds += seconds
 
 
 class Totals(msgspec.Struct):
@@ -109,8 +87,6 @@ class WatchStats(msgspec.Struct, frozen=True, kw_only=True):
     """The number of processed records by table and handler."""
     failed: dict[tuple[str, str], int] = {}
     """The number of failed records by table and handler, without retries."""
-    durations: dict[str, Durations] = {}
-    """The durations of each handler's calls."""
     retries: dict[str, int] = {}
     """The number of each handler's retries."""
     retrying: dict[str, float] = {}

@@ -158,7 +158,6 @@ class StatsCollector:
             filtered=totals.filtered,
             handled=handled,
             failed={key: dispatcher.failed[key] for key in handled},
-            durations=dispatcher.durations(),
             retries=dict.fromkeys(dispatcher.names, 0) | dispatcher.retries.counts,
             retrying=dict.fromkeys(dispatcher.names, 0.0) | dispatcher.retries.lasting(),
             shards=Shards(len(self.shards), self._finished, waiting),

@@ -73,11 +73,11 @@ def test_on_the_command_line(simulator: Simulator) -> None:
     simulator.remove("b", ttl=True)
     simulator.rotate("all")
     simulator.advance(60)
-    counted = told(0, "count", "orders", "--by", "kind", "-o", "csv").out
-    assert counted == ["kind,changes", "MODIFY,3", "INSERT,2", "TTL,1"]
+    counted = told(0, "count", "orders", "--by", "kind").out
+    assert [*map(str.split, counted[2:])] == [["MODIFY", "3"], ["INSERT", "2"], ["TTL", "1"]]
     found = json.loads(
         told(0, "count", "orders", "--by", "key", "--only", "modify", "-o", "json").printed
     )
     assert found == [{"key": "pk=a", "changes": 2}, {"key": "pk=b", "changes": 1}]
-    assert told(0, "count", "orders", "--until", "30m", "-o", "csv").out == ["kind,changes"]
+    assert told(0, "count", "orders", "--until", "30m", "-o", "json").out == ["[]"]
     assert "--key id: no such key attribute" in told(2, "count", "orders", "--key", "id=a").said
