@@ -55,10 +55,13 @@ class Catch(NamedTuple):
 def show_all(jobs: int, like: str = "") -> int:
     """Try all whose description holds `like`, and print which check has caught each.
 
-    Returns 1 where one was not.
+    Returns 1 where one was not, 2 where there is none.
     """
     missed = []
     wanted = [mutant for mutant in mutants() if like in mutant.what]
+    if not wanted:
+        print(f'no mutant is described by "{like}"', file=sys.stderr)
+        return 2
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         catches = pool.map(tried, wanted)
         for mutant, catch in zip(wanted, catches, strict=True):
@@ -68,7 +71,7 @@ def show_all(jobs: int, like: str = "") -> int:
                 missed.append(mutant)
                 print(f"  {catch.text}")
     print(f"{len(wanted) - len(missed)} of {len(wanted)} mutants caught")
-    return bool(missed)
+    return int(bool(missed))
 
 
 def tried(mutant: Mutant) -> Catch:

@@ -5,12 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.mutants import Mutant, mutants
+from tests.simulation.mutants import Mutant, mutants, show_all
 
 
 @pytest.mark.parametrize("mutant", [*mutants()], ids=lambda mutant: mutant.what)
 def test_fits_the_code(mutant: Mutant) -> None:
     ast.parse(mutant.edited())
+
+
+def test_a_description_that_no_mutant_has_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show_all(1, "nobody's") == 2
+    assert capsys.readouterr().err == 'no mutant is described by "nobody\'s"\n'
 
 
 def test_no_block_is_passed_over() -> None:

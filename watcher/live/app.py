@@ -24,7 +24,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, Static
 
 from watcher.aws.model import ShardKey
-from watcher.errors import WatcherError
+from watcher.errors import WatcherError, error_text
 from watcher.formatting.differences import change_lines, shown_item
 from watcher.formatting.text import counted, painted_alone, printable
 from watcher.live.changes import ChangeBuffer, ChangeLine, ChangeList, parse_search
@@ -89,6 +89,8 @@ class TextScreen(ModalScreen[None]):
             text = read(columns)
         except WatcherError as error:
             text = f"error: {error}"
+        except Exception as error:
+            text = f"error: {type(error).__name__}: {error_text(error)}"
         self.app.call_from_thread(self._show, text)
 
     def _show(self, text: str) -> None:

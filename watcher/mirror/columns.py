@@ -264,6 +264,8 @@ def given_columns(text: str | None) -> pa.Schema:
     for part in re.split(r",(?![^(]*\))", text) if text else ():
         found = _COLUMN.fullmatch(part.strip())
         name, kind, digits, scale = found.groups() if found else (part.strip(), "", None, None)
+        if name in (each.name for each in fields):
+            raise UsageError("two types for one column", "columns", name)
         kind = kind.lower()
         if kind == "decimal" and digits and scale and 0 <= int(scale) <= int(digits) <= 38:
             fields.append(pa.field(name, pa.decimal128(int(digits), int(scale))))

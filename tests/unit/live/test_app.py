@@ -188,6 +188,17 @@ async def test_enter_opens_a_change_and_k_the_items_history(case: Case, pilot: P
 
 
 @in_view
+async def test_a_screen_that_can_t_be_read_says_why(case: Case, pilot: Pilot[Any]) -> None:
+    def broken(columns: int) -> str:
+        raise ValueError(f"no {columns} columns")
+
+    await case.view.push_screen(TextScreen("shards", broken))
+    await case.view.workers.wait_for_complete()
+    await pilot.pause()
+    assert shown(case.view.screen) == "error: ValueError: no 140 columns"
+
+
+@in_view
 async def test_an_item_may_be_called_like_markup(case: Case, pilot: Pilot[Any]) -> None:
     key = "[/][red]x[/red][@click=app.bell]x"
     change = {"Keys": {"PK": {"S": key}}, "SequenceNumber": "1"}

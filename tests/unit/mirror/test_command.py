@@ -55,6 +55,7 @@ def test_a_table_is_mirrored_and_read_by_others(
         (["--every", "soon"], "--every 'soon': give a duration such as"),
         (["--item", "variant"], "--item variant: delta-rs writes none"),
         (["--columns", "a b c"], "--columns a b c: give NAME TYPE"),
+        (["--columns", "a int, a float"], "--columns a: two types for one column"),
     ],
 )
 def test_what_can_not_be_is_said_in_a_line(options: list[str], text: str) -> None:
