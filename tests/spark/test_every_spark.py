@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 
 from tests.simulator import Simulator
 from tests.spark import every_use
-from tests.spark.conftest import PATIENCE, options
+from tests.spark.conftest import PATIENCE, Run, options
 from tests.support.eventually import eventually
 from tests.support.processes import children
 from watcher.spark import compat, register
@@ -180,3 +180,31 @@ def test_a_frame_has_the_same_changes_each_time_and_a_new_read_has_the_newer_one
     same = 170 if spark.version.startswith("4.0.") else 120
     assert frame.count() == spark.table("changes").count() == same
     assert reader.load().count() == 170
+
+
+def test_a_query_over_an_archive_and_its_stream_has_each_change_once(
+    sim: Simulator, tmp_path: Path, command: Run
+) -> None:
+    """Up to Spark 4.1 the archive is one batch; from 4.2 on it has an empty one before."""
+    lake, place = str(tmp_path / "lake"), ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
+    sql = "SELECT count(*), count(DISTINCT position), size(max(changed_attributes)) FROM changes"
+    sim.bulk(60, keys=5)
+    sim.advance(2)
+    for to, start in ((lake, "trim-horizon"), (f"{lake}-from-now", "latest")):
+        words = ["archive", sim.stream_arn, "--to", to, "--from", start, "--no-follow", *place]
+        assert command(*words).status == 0
+    sim.bulk(40, keys=5)
+    sim.advance(2)
+
+    both = command("query", lake, sim.stream_arn, sql, "-o", "csv", *place)
+    alone = command("query", lake, sql, "-o", "csv", *place)
+    none = [command("query", each, sql) for each in (f"{lake}-from-now", str(tmp_path))]
+    hidden = command("query", lake, sim.stream_arn, sql, "--redact", "v=mask", *place)
+    sim.advance(25 * 3600)
+    late = command("query", lake, sim.stream_arn, sql, "-o", "csv", *place)
+
+    assert both.out.splitlines()[1].startswith("100,100,"), both.err
+    assert alone.out.splitlines()[1].startswith("60,60,"), alone.err
+    assert all(each.err.endswith("that python -m watcher archive wrote\n") for each in none)
+    assert hidden.status == 2 and "an archive has what it was written with" in hidden.err
+    assert "changes in between are in neither" in late.err

@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tests.simulator import Simulator
-from tests.spark.conftest import Run
 from tests.support import wire
 from tests.support.hostile_text import HOSTILE, refuse_steering
 from watcher.aws.config import AwsConfig
@@ -126,28 +125,3 @@ def test_data_loss_is_the_job_s_own_error(spark: Any, sim: Simulator, tmp_path: 
 
     with pytest.raises(DataLossError, match=r"^DATA LOSS: shard shardId-\S+ from sequence number"):
         once()
-
-
-def test_a_query_over_an_archive_and_its_stream_has_each_change_once(
-    spark: Any, sim: Simulator, tmp_path: Path, command: Run
-) -> None:
-    from watcher.spark.jobs import archive
-
-    lake, place = str(tmp_path / "lake"), ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
-    sim.bulk(60, keys=5)
-    sim.advance(2)
-    archive(sim.stream_arn, to=lake, once=True, connection=here(sim), spark=spark)
-    sim.bulk(40, keys=5)
-    sim.advance(2)
-    sql = "SELECT count(*), count(DISTINCT position), size(max(changed_attributes)) FROM changes"
-
-    both = command("query", lake, sim.stream_arn, sql, "-o", "csv", *place)
-    alone = command("query", lake, sql, "-o", "csv", *place)
-    hidden = command("query", lake, sim.stream_arn, sql, "--redact", "v=mask", *place)
-    sim.advance(25 * 3600)
-    late = command("query", lake, sim.stream_arn, sql, "-o", "csv", *place)
-
-    assert both.out.splitlines()[1].startswith("100,100,"), both.err
-    assert alone.out.splitlines()[1].startswith("60,60,"), alone.err
-    assert hidden.status == 2 and "an archive has what it was written with" in hidden.err
-    assert "changes in between are in neither" in late.err

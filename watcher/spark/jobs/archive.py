@@ -117,11 +117,6 @@ class ArchiveFolder:
         path = self._jvm_view.org.apache.hadoop.fs.Path(self._batch(number), "_SUCCESS")
         return bool(self._system.exists(path))
 
-    def has_rows(self, number: int) -> bool:
-        """True for a batch with changes; the first one has some up to Spark 4.1 only."""
-        dates = self._jvm_view.org.apache.hadoop.fs.Path(self._batch(number), "date=*")
-        return bool(self._system.globStatus(dates))
-
     def _batch(self, number: int) -> JavaObject:
         return self._jvm_view.org.apache.hadoop.fs.Path(self._path, f"{_BATCH}{number:09}")
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import IO, Annotated
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit, struct, to_json, udf
 from pyspark.sql.functions import max as max_
@@ -107,10 +108,11 @@ def _is_folder(name: str) -> bool:
 def _archive(spark: SparkSession, path: str) -> DataFrame:
     """Returns the changes in an archive, without the batch that is not whole."""
     folder = ArchiveFolder(spark, path)
-    newest = max(folder.batches(), default=-1)
-    if newest < 0 or (newest == 0 and not folder.has_rows(0)):
-        raise UsageError(f"{path} has no changes that python -m watcher archive wrote")
-    rows = spark.read.parquet(path)
+    try:
+        newest, rows = max(folder.batches()), spark.read.parquet(path)
+    except (ValueError, AnalysisException) as error:  # no batches, or no changes in them
+        text = f"{path} has no changes that python -m watcher archive wrote"
+        raise UsageError(text) from error
     if not folder.is_whole(newest):
         rows = rows.where(rows["batch"].cast("int") < newest)
     changed = _changed("event_name", "old_image", "new_image")
