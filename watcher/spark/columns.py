@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -58,16 +58,6 @@ def ddl(options: SourceOptions) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns(options).items())
 
 
-def without(batch: pa.RecordBatch, *names: str) -> pa.RecordBatch:
-    """Returns rows with nulls in these columns, where they are among theirs."""
-    for name in names:
-        index = batch.schema.get_field_index(name)
-        if index >= 0:
-            field = batch.schema.field(index)
-            batch = batch.set_column(index, field, pa.nulls(len(batch), field.type))
-    return batch
-
-
 class _Changes(NamedTuple):
     """Records that become rows."""
 
@@ -115,6 +105,23 @@ class ArrowEncoder:
             records = list(map(self._redaction.wire, records))
         rows = _Changes(records, [record.dynamodb for record in records], shard_id, key_names)
         return pa.RecordBatch.from_pydict({name: self._column(name, rows) for name in self._names})
+
+    def encode_items(
+        self,
+        items: Iterable[tuple[str | None, WireChange]],
+        region: str | None,
+        key_names: Sequence[str],
+    ) -> pa.RecordBatch:
+        """Returns what comes from no stream, with its event's name: without numbers and shards."""
+        records = [
+            WireRecord(change, eventName=kind, awsRegion=region, eventSource="aws:dynamodb")
+            for kind, change in items
+        ]
+        batch = self.encode_records(records, "", key_names)
+        for name in {"sequence_number", "shard_id"} & {*self._names}:
+            nulls = pa.nulls(len(records), pa.string())
+            batch = batch.set_column(self._names.index(name), name, nulls)
+        return batch
 
     def _column(self, name: str, rows: _Changes) -> pa.Array:
         if name not in _IMAGES:

@@ -12,15 +12,14 @@ from pyspark.sql.types import StructType
 
 from watcher.aws.arns import region_in
 from watcher.errors import UsageError
-from watcher.records.wire import WireChange, WireRecord
+from watcher.records.wire import WireChange
 from watcher.spark import options
-from watcher.spark.columns import ddl, key_of_item, without
+from watcher.spark.columns import ddl, key_of_item
 from watcher.spark.options import SourceOptions
 from watcher.spark.tasks import row_encoder
 from watcher.time_machine.exports import Export, ExportLine
 
 _ROWS: Final = 1_000
-_SOURCE: Final = "aws:dynamodb"
 _STREAM_OPTIONS: Final = (
     *("stream", "startingposition", "endingposition", "maxrecordspertrigger"),
     *("wirerecords", "failondataloss", "items", "readlimit"),
@@ -44,32 +43,24 @@ class ExportReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields a file's rows; an item of a full export has no event name and no number."""
         export = self._export()
+        region = region_in(export.table_arn)
         lines = export.lines_of(partition.value)
         while some := list(islice(lines, _ROWS)):
-            records = [self._record(export, line) for line in some]
-            batch = self._encoder.encode_records(records, "", self._keys)
-            yield without(batch, "sequence_number", "shard_id")
+            rows = (self._row(export, line) for line in some)
+            yield self._encoder.encode_items(rows, region, self._keys)
 
-    def _record(self, export: Export, line: ExportLine) -> WireRecord:
-        region = region_in(export.table_arn)
+    def _row(self, export: Export, line: ExportLine) -> tuple[str | None, WireChange]:
         key = line.Keys
         if self._keys:  # in both kinds of exports the same text for an item
             key = key_of_item(line.Keys if export.since else line.Item, self._keys)
         if export.since is None:
-            change = WireChange("", export.time.timestamp(), key, line.Item)
-            return WireRecord(change, awsRegion=region, eventSource=_SOURCE)
-        change = WireChange(
-            "",
-            line.written,
-            key,
-            line.NewImage,
-            line.OldImage,
-            StreamViewType=export.view_type,
-        )
+            return None, WireChange("", export.time.timestamp(), key, line.Item)
+        images, view = (line.NewImage, line.OldImage), export.view_type
+        change = WireChange("", line.written, key, *images, StreamViewType=view)
         kind = "MODIFY" if bytes(line.NewImage) else "REMOVE"
-        if kind == "MODIFY" and export.view_type != "NEW_IMAGE" and not bytes(line.OldImage):
+        if kind == "MODIFY" and view != "NEW_IMAGE" and not bytes(line.OldImage):
             kind = "INSERT"
-        return WireRecord(change, eventName=kind, awsRegion=region, eventSource=_SOURCE)
+        return kind, change
 
 
 class DynamoDBExport(DataSource):

@@ -14,8 +14,8 @@ from pyspark.sql.types import StructType
 from watcher.aws.arns import region_in
 from watcher.aws.connect import connect
 from watcher.aws.tables import ReadPace, for_task
-from watcher.records.wire import SNAPSHOT, WireChange, WireRecord
-from watcher.spark.columns import ArrowEncoder, key_of_item, without
+from watcher.records.wire import SNAPSHOT, WireChange
+from watcher.spark.columns import ArrowEncoder, key_of_item
 from watcher.spark.options import SourceOptions
 from watcher.spark.tasks import row_encoder
 from watcher.time_machine.table import open_table
@@ -23,7 +23,6 @@ from watcher.time_machine.table import open_table
 # A task that fails reads its part again: some minutes' worth.
 _PART_BYTES: Final = 128 * 1024 * 1024
 _PARTS_MAX: Final = 10_000
-_SOURCE: Final = "aws:dynamodb"
 
 
 class ItemsReader(DataSourceReader):
@@ -59,14 +58,5 @@ class ItemsReader(DataSourceReader):
         scan = for_task(connection).scan(table, segment, count, on_units=pace.on_units)
         time = began.timestamp()
         for items in filter(None, scan):
-            records = [
-                WireRecord(
-                    WireChange("", time, key_of_item(item, keys), item),
-                    eventName=SNAPSHOT,
-                    awsRegion=region,
-                    eventSource=_SOURCE,
-                )
-                for item in items
-            ]
-            batch = self._encoder.encode_records(records, "", keys)
-            yield without(batch, "sequence_number", "shard_id")
+            rows = (WireChange("", time, key_of_item(item, keys), item) for item in items)
+            yield self._encoder.encode_items(((SNAPSHOT, row) for row in rows), region, keys)
