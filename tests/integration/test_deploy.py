@@ -82,7 +82,7 @@ def test_health_is_asked_for_where_it_is_served() -> None:
     (asked,) = set(re.findall(r"urlopen\('(.+?)'", f"{DOCKERFILE} {TASK['healthCheck']}"))
     assert asked == f"http://127.0.0.1:{PORT}/livez"
     for path in {asked.rpartition("/")[2], *(each["path"][1:] for each in probes)}:
-        assert path in {"livez", "readyz"}, "see watcher/observability/http_server.py"
+        assert path in {"livez", "readyz"}, "see watcher/observability/metrics.py"
     assert DEPLOYMENT["template"]["metadata"]["annotations"]["prometheus.io/port"] == str(PORT)
 
 

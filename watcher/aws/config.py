@@ -82,8 +82,8 @@ class AwsConfig(msgspec.Struct, frozen=True):
             name = "endpoint_url"
         return name if name and getattr(self, name) else None
 
-    def boto3_session(self, region: str | None = None) -> boto3.Session:
-        """Returns boto3's session of its profile and region, or of another region.
+    def boto3_session(self) -> boto3.Session:
+        """Returns boto3's session of its profile and region.
 
         The endpoint of `--endpoint-url` is DynamoDB's; other services have boto3's. Raises
         UsageError.
@@ -91,7 +91,7 @@ class AwsConfig(msgspec.Struct, frozen=True):
         import boto3
 
         try:
-            session = boto3.Session(profile_name=self.profile, region_name=region or self.region)
+            session = boto3.Session(profile_name=self.profile, region_name=self.region)
             session.get_credentials()  # now: a handler may change the environment later
         except boto.BotoCoreError as error:
             raise UsageError(error_text(error), self.to_blame(error)) from None

@@ -155,5 +155,5 @@ def _front(groups: Mapping[str, Sequence[Option]]) -> Iterator[str]:
     yield _row("defaults", "files and variables that options are taken from")
 
 
-def _row(name: str, text: str, width: int = 12) -> str:
-    return f"  {name:<{width}} " + textwrap.shorten(text, _WIDTH - width - 3, placeholder=" ...")
+def _row(name: str, text: str) -> str:
+    return f"  {name:<12} " + textwrap.shorten(text, _WIDTH - 15, placeholder=" ...")

@@ -22,7 +22,7 @@ from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.formatting.differences import attribute_lines, change_lines
 from watcher.formatting.rows import write_table
-from watcher.formatting.style import time_text
+from watcher.formatting.style import local_time, time_text
 from watcher.formatting.text import counted, grouped, write_document, write_json, write_text
 from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions, end
@@ -89,7 +89,7 @@ def _history(
 def _log_times(start: datetime | None, until: datetime | None) -> None:
     """Logs how watcher understood the given times."""
     parts = [
-        f"{word} {time_text(time.astimezone())}"
+        f"{word} {local_time(time)}"
         for word, time in (("from", start), ("until", until))
         if time is not None
     ]
@@ -207,7 +207,7 @@ def _as_of(
     where = f" to {to}" if to else ""
     with nullcontext(sys.stdout) if to is None else written_file(to) as out:
         if to is not None:  # before anything is written, how the time was understood
-            logger.info(f"Writes the items as of {time_text(moment.astimezone())}{where}")
+            logger.info(f"Writes the items as of {local_time(moment)}{where}")
         found = as_of(*names, at=moment, key=key, baseline=baseline, **shared)
         if dynamodb_json and not found.exact:
             raise UsageError(INEXACT_ARCHIVE)

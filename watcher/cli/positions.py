@@ -9,7 +9,7 @@ from watcher.aws.arns import table_name
 from watcher.cli import options
 from watcher.declared import Opt
 from watcher.errors import UsageError
-from watcher.formatting.style import time_text
+from watcher.formatting.style import local_time
 from watcher.formatting.text import counted, printable, write_document, write_text
 from watcher.options import WatchOptions
 from watcher.stores.open_store import read_positions
@@ -45,7 +45,7 @@ def _show(tokens: Sequence[Token], output: str) -> None:
     if output == "json":
         write_document(all_to_dict(tokens))
     for token in tokens if output == "text" else ():
-        saved = f"  saved {time_text(token.saved_at.astimezone())}" if token.saved_at else ""
+        saved = f"  saved {local_time(token.saved_at)}" if token.saved_at else ""
         write_text(f"{printable(f'{table_name(token.stream_arn)}  {token.stream_arn}')}{saved}\n")
         if token.snapshot is not None:
             progress = "done" if token.snapshot.done else "under way"
@@ -58,6 +58,6 @@ def _position(shard: TokenShard) -> str:
     if shard.finished:
         return "read to its end"
     if shard.time is not None:
-        return f"from {time_text(shard.time.astimezone())}"
+        return f"from {local_time(shard.time)}"
     named = (shard.iterator_type or "trim_horizon").replace("_sequence", "").replace("_", " ")
     return f"{named} {shard.sequence_number}" if shard.sequence_number else named

@@ -18,7 +18,7 @@ from watcher.declared import Opt
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.formatting.differences import attribute_lines
-from watcher.formatting.style import paint, time_text
+from watcher.formatting.style import local_time, paint
 from watcher.formatting.text import grouped, write_text
 from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions
@@ -142,7 +142,7 @@ def _about(plan: Undo) -> str:
         return f"what {plan.header.reverts} wrote to {name}"
     if start is None or until is None:
         return f"changes of {name}"
-    first, last = (time_text(each.astimezone()) for each in (start, until))
+    first, last = (local_time(each) for each in (start, until))
     return f"the changes of {name} from {first} to {last}, both seconds included"
 
 

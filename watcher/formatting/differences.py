@@ -130,18 +130,17 @@ def change_lines(record: Record) -> Iterator[str]:
     by_ttl = BY_TTL if record.expired_by_ttl else ""
     head = f"{time_text(record.created_at)} {printable_key(keys)}{by_ttl}"
     yield f"{paint(f'{kind:<6}', kind)} {head}"
-    values = changed_values(record.wire)
-    if values is None:
-        yield from _without_comparison(record)
-    for name, pair in sorted((values or {}).items()):
-        if name not in keys:
-            yield from attribute_lines(name, pair)
+    yield from map(_painted, described(record))
 
 
 def attribute_lines(name: str, pair: OldAndNew) -> Iterator[str]:
     """Yields a line for each difference of an attribute, also inside maps and lists."""
-    for mark, path, text in _described(name, pair):
-        yield "  " + paint(f"{mark} {path}: {text}", _MARKS[mark])
+    return map(_painted, _described(name, pair))
+
+
+def _painted(found: DescribedDifference) -> str:
+    mark, path, text = found
+    return "  " + (paint(f"{mark} {path}: {text}", _MARKS[mark]) if mark else text)
 
 
 class DescribedDifference(NamedTuple):
@@ -157,8 +156,8 @@ def described(record: Record) -> Iterator[DescribedDifference]:
     """Yields a change's differences one by one, without colours."""
     values = changed_values(record.wire)
     if values is None:
-        for line in _without_comparison(record):
-            yield DescribedDifference("", "", line.strip())
+        for text in _without_comparison(record):
+            yield DescribedDifference("", "", text)
     keys = record["dynamodb"]["Keys"]
     for name, pair in sorted((values or {}).items()):
         if name not in keys:
@@ -176,8 +175,8 @@ def _without_comparison(record: Record) -> Iterator[str]:
     view = record["dynamodb"].get("StreamViewType", "KEYS_ONLY")
     for name, image in (("old", record.old), ("new", record.new)):
         if image is not None:
-            yield f"  {name} {shown_item(image, record.key)}"
-    yield f"  (nothing to compare: the stream's view type is {view})"
+            yield f"{name} {shown_item(image, record.key)}"
+    yield f"(nothing to compare: the stream's view type is {view})"
 
 
 def _described(name: str, pair: OldAndNew) -> Iterator[DescribedDifference]:

@@ -152,6 +152,11 @@ def time_text(created: datetime | None) -> str:
     return (created.astimezone(UTC) if _style.utc else created).isoformat(timespec="seconds")
 
 
+def local_time(time: datetime) -> str:
+    """Formats a time of any zone as `time_text` formats a record's."""
+    return time_text(time.astimezone())
+
+
 def time_of_day(shown: str) -> str:
     """Returns the time of day in a displayed time, where the date has no room."""
     return shown[11:19] if shown[10:11] in ("T", " ") else shown

@@ -19,8 +19,9 @@ from watcher.mirror.values import Converter, converter
 from watcher.mirror.versions import OWN, TO
 from watcher.records.diff import number_text
 from watcher.streams import checkpoint_format
+from watcher.time_machine.archives import parquet_batches
 from watcher.time_machine.copied_items import Form, parsed_value, plain_value
-from watcher.time_machine.copies import CopyPosition, parquet_batches
+from watcher.time_machine.copies import CopyPosition
 from watcher.version import install
 
 _Cell: TypeAlias = Any

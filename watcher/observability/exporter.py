@@ -144,7 +144,7 @@ def serve(listening: socket.socket, receiving: Connection, heartbeat: Heartbeat)
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
-    from watcher.observability.http_server import MetricsServer  # an extra, maybe missing
+    from watcher.observability.metrics import MetricsServer  # an extra, maybe missing
 
     server = MetricsServer(listening, heartbeat)
     with (

@@ -169,7 +169,7 @@ def _of_kinds(kinds: set[str]) -> OfRecord:
 def _accepted(key: KeyValues) -> dict[str, set[str]]:
     """Returns the accepted values, as the wire has them, by the attribute's name."""
     accepted: dict[str, set[str]] = {}
-    pairs = key.items() if isinstance(key, Mapping) else map(_pair, key)
+    pairs = key.items() if isinstance(key, Mapping) else map(name_and_value, key)
     for name, value in pairs:
         text = base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
         accepted.setdefault(name, set()).add(text)
@@ -226,7 +226,8 @@ def _holds(text: str, value: WireValue) -> bool:
     return False
 
 
-def _pair(text: str) -> tuple[str, str]:
+def name_and_value(text: str) -> tuple[str, str]:
+    """Splits `NAME=VALUE` of a key. Raises UsageError, also for two parts in one text."""
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise UsageError("give NAME=VALUE", "key", text)

@@ -25,8 +25,6 @@ logger = logging.getLogger("watcher")
 
 FORGOTTEN_SECONDS = RETENTION.total_seconds() + 3600
 """The time after which a removed stream holds no readable record."""
-# Up to this number, each stream is logged.
-_FEW = 20
 # The time after which a listing that hangs makes room for the next.
 _START_HANGS_SECONDS = 1.0
 # Of shards that can't be read up to their ends, so many are named.

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from watcher.aws.model import AfterSequence, AtSequence, AtTime, Listing, Position, TrimHorizon
 from watcher.clock import Clock
 from watcher.errors import DataLossError, UsageError
-from watcher.formatting.style import time_text
+from watcher.formatting.style import local_time
 from watcher.streams.checkpoint_format import Token
 from watcher.streams.lineage import RETENTION, TrackedShard
 from watcher.streams.messages import Loss
@@ -69,8 +69,8 @@ class Losses:
             return
         why = "its stream was enabled then" if since == listing.created else "retention is 24 hours"
         logger.warning(
-            f"{listing.table or listing.arn} holds changes from {_text(since)} on ({why}), and "
-            f"none of the time from {_text(start.time)} up to then",
+            f"{listing.table or listing.arn} holds changes from {local_time(since)} on ({why}), "
+            f"and none of the time from {local_time(start.time)} up to then",
             extra={"stream": listing.arn},
         )
 
@@ -178,8 +178,4 @@ def held_since(listing: Listing, now: datetime) -> datetime:
 
 def _anew_text(listing: Listing) -> str:
     assert listing.created is not None
-    return f"older than the stream, which was created again at {_text(listing.created)}"
-
-
-def _text(time: datetime) -> str:
-    return time_text(time.astimezone())
+    return f"older than the stream, which was created again at {local_time(listing.created)}"

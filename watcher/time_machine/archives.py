@@ -7,11 +7,11 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
@@ -22,13 +22,18 @@ from watcher.time_machine.copied_items import plain_value
 from watcher.time_machine.sorted_lines import SortedLines
 from watcher.version import install
 
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyarrow.parquet import ParquetFile
+
 _COLUMNS: Final = (
     *("event_name", "approximate_creation_time", "keys", "new_image", "old_image"),
     *("user_identity", "shard_id", "event_id", "sequence_number", "size_bytes"),
     "stream_view_type",
 )
 _IMAGES: Final = (("Keys", "keys"), ("NewImage", "new_image"), ("OldImage", "old_image"))
-_ROWS_AT_ONCE: Final = 2_000
+_BATCH: Final = 2_000
+_BATCH_BYTES: Final = 4 * 1024 * 1024
 _ORDER: Final = "{:020.6f}{:0>64}"
 _ORDER_LENGTH: Final = 84
 
@@ -133,13 +138,23 @@ def _rows(path: Path) -> Iterator[ArchiveRow]:
         # pyarrow.dataset would hold whole row groups in memory: images may be large.
         with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
             columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
+            for batch in parquet_batches(file, columns):
                 yield from batch.to_pylist()
     except FileNotFoundError:
         raise UsageError(f"{path} is gone: somebody removed it during the reading") from None
     except (OSError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(f"can't read {path}: {reason}") from None
+
+
+def parquet_batches(
+    file: ParquetFile, columns: Sequence[str] | None = None
+) -> Iterator[RecordBatch]:
+    """Yields a file's rows, some megabytes at a time."""
+    about = file.metadata
+    size = sum(about.row_group(at).total_byte_size for at in range(about.num_row_groups))
+    fit = _BATCH_BYTES * about.num_rows // max(1, size)
+    yield from file.iter_batches(max(1, min(_BATCH, fit)), columns=columns)
 
 
 def _number(row: ArchiveRow) -> str:

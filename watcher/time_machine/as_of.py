@@ -31,7 +31,6 @@ from watcher.time_machine.table import LONGEST_SCAN, scan_table
 logger = logging.getLogger("watcher")
 
 _encode: Final = msgspec.json.Encoder().encode
-_shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SPACES: Final = bytes.maketrans(b"\t\n", b"  ")
 _MOST_TURNS: Final = 10**19
 

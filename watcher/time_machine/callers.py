@@ -30,7 +30,7 @@ from watcher.aws.s3 import SCHEME, ObjectsClient
 from watcher.aws.trail_events import Call, Caller, ItemWrite, calls_in
 from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError
-from watcher.formatting.style import time_text
+from watcher.formatting.style import local_time
 from watcher.formatting.text import grouped, printable
 from watcher.records.diff import number_text
 from watcher.records.record import Record
@@ -401,10 +401,10 @@ class Trail:
         time = datetime.fromtimestamp(second, UTC)
         settled = time + _LOG_DELAY
         if read_at < settled:
-            return f"logs come 5 to 15 minutes late: ask again after {_local_time(settled)}"
+            return f"logs come 5 to 15 minutes late: ask again after {local_time(settled)}"
         end = time + _LATEST_LOG
         if not any(each.may_hold(time, end) for each in self.files):
-            return f"the trail has no file from {_local_time(time)} to {_local_time(end)}"
+            return f"the trail has no file from {local_time(time)} to {local_time(end)}"
         broken = (os.path.basename(e.location) for e in self.broken if e.may_hold(time, end))
         return next((f"{each} can't be read" for each in broken), "")
 
@@ -463,7 +463,3 @@ def _may_hold(folder: str, tables: Iterable[str], first: datetime, end: datetime
         and (region is None or any(each[3] == region for each in arns))
         and (not date or first.strftime(form) <= date <= end.strftime(form))
     )
-
-
-def _local_time(time: datetime) -> str:
-    return time_text(time.astimezone())

@@ -19,17 +19,15 @@ from watcher.aws.tables import ReadPace
 from watcher.errors import UsageError, WatcherError, error_text
 from watcher.records.record_files import open_lines
 from watcher.streams.checkpoint_format import Token
+from watcher.time_machine.archives import parquet_batches
 from watcher.time_machine.copied_items import Form, plain_value
 from watcher.time_machine.sources import source_path
 from watcher.time_machine.table import TableHandle
 from watcher.version import install
 
 if TYPE_CHECKING:
-    from pyarrow import RecordBatch
     from pyarrow.parquet import ParquetFile
 
-_BATCH: Final = 2_000
-_BATCH_BYTES: Final = 4 * 1024 * 1024
 _item: Final = msgspec.json.Decoder(dict[str, dict[str, Any]])
 
 
@@ -174,14 +172,6 @@ def _parquet(path: Path) -> ParquetFile:
     except ImportError:
         raise UsageError(f"reading Parquet needs pyarrow: {install('spark')}") from None
     return pyarrow.parquet.ParquetFile(path, pre_buffer=False)
-
-
-def parquet_batches(file: ParquetFile) -> Iterator[RecordBatch]:
-    """Yields a file's rows, some megabytes at a time."""
-    about = file.metadata
-    size = sum(about.row_group(at).total_byte_size for at in range(about.num_row_groups))
-    fit = _BATCH_BYTES * about.num_rows // max(1, size)
-    yield from file.iter_batches(max(1, min(_BATCH, fit)))
 
 
 _PARQUET: Final = "parquet"

@@ -72,8 +72,6 @@ class ExportLine(msgspec.Struct):
 
 
 _line: Final = msgspec.json.Decoder(ExportLine)
-_image: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_value: Final = msgspec.json.Decoder(dict[str, str])
 
 
 class Export:

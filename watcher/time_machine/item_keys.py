@@ -11,6 +11,7 @@ import msgspec
 
 from watcher.errors import StreamError, UsageError
 from watcher.records.diff import WireKey, normal_key, to_number
+from watcher.records.filters import name_and_value
 from watcher.records.record import Record
 from watcher.records.wire import KeyValues, WireRecord
 
@@ -61,7 +62,7 @@ def removes_nothing(record: Record) -> bool:
 
 def check_key_values(given: KeyValues, types: Mapping[str, str]) -> None:
     """Raises UsageError for names and values that don't fit a table's keys of these types."""
-    for name, value in given.items() if isinstance(given, Mapping) else map(_pair, given):
+    for name, value in given.items() if isinstance(given, Mapping) else map(name_and_value, given):
         if name not in types:
             text = f"no such key attribute; the table has {', '.join(sorted(types))}"
             raise UsageError(text, "key", name)
@@ -76,7 +77,7 @@ class ItemKey:
     """
 
     def __init__(self, given: KeyValues) -> None:
-        pairs = given.items() if isinstance(given, Mapping) else map(_pair, given)
+        pairs = given.items() if isinstance(given, Mapping) else map(name_and_value, given)
         self._given: dict[str, Any] = {}
         for name, value in pairs:
             if name in self._given:
@@ -123,13 +124,6 @@ class ItemKey:
         if self._wire is None:
             self.wire({name: kind for name, value in keys.items() for kind in value})
         return identity_of(keys) == self._identity
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise UsageError("give NAME=VALUE", "key", text)
-    return name, value
 
 
 def _text(name: str, value: object, kind: str) -> str:

@@ -24,6 +24,7 @@ from watcher.aws.model import CLOCKS_APART, AtTime, Latest, Service
 from watcher.aws.tables import TablesClient
 from watcher.clock import CLOCK, Clock
 from watcher.errors import DataLossError, StreamError, UsageError, blame
+from watcher.formatting.style import local_time
 from watcher.formatting.text import grouped, none_matched
 from watcher.pull.backlog import BacklogReader
 from watcher.records.filters import RecordFilter
@@ -301,7 +302,7 @@ class Sources:
             later = _TO_RETYPE if self._backlog and self._backlog.is_trimmed else timedelta()
             first = (since + later + _TO_NEXT_SECOND).replace(microsecond=0)
             raise UsageError(
-                f"{_text(start)} is before what {of} holds, which begins {_text(first)}"
+                f"{local_time(start)} is before what {of} holds, which begins {local_time(first)}"
                 + "; an archive before the stream may go further back" * (not self._files)
             )
 
@@ -309,8 +310,8 @@ class Sources:
         """Warns where the records end before this time, and no stream tells what came after."""
         if self._backlog is None and self._newest is not None and self._newest < end:
             logger.warning(
-                f"{self._files[-1]} ends {_text(self._newest)}; if the table was changed "
-                f"between then and {_text(end)}, that is not in it"
+                f"{self._files[-1]} ends {local_time(self._newest)}; if the table was changed "
+                f"between then and {local_time(end)}, that is not in it"
             )
 
     def check_view_type(self, purpose: str = "undo") -> None:
@@ -338,15 +339,15 @@ class Sources:
                 "needed to show earlier states"
             )
         if start > listing.time:
-            raise UsageError(f"{_text(start)} is in the future: give a time that has passed")
+            raise UsageError(f"{local_time(start)} is in the future: give a time that has passed")
         self.check_not_ended()
         if not self._files:
             self.check_covers(start)
         table = self.stream.table.description
         if listing.created is not None and table.created > listing.created + CREATED_TOGETHER:
             raise StreamError(
-                f"table {listing.table} was deleted and created again {_text(table.created)}: the "
-                "stream belongs to the deleted one"
+                f"table {listing.table} was deleted and created again {local_time(table.created)}: "
+                "the stream belongs to the deleted one"
             )
 
     def _expiry_attribute(self) -> str | None:
@@ -405,8 +406,8 @@ class Sources:
         if not self._files or known + COARSEST_STAMP >= since:
             return
         line = (
-            f"nothing is known of {_text(known)} to {_text(since)}: {self._files[-1]} ends there, "
-            "and the stream begins later"
+            f"nothing is known of {local_time(known)} to {local_time(since)}: "
+            f"{self._files[-1]} ends there, and the stream begins later"
         )
         if self._strict:
             raise DataLossError(line)
@@ -445,10 +446,6 @@ def source_path(name: str) -> Path | None:
         logger.info(f"{name} is read as a path; for a table of that name, give its ARN")
         return path
     return None
-
-
-def _text(time: datetime) -> str:
-    return time.astimezone().isoformat(timespec="seconds")
 
 
 def start_time(start: Moment) -> datetime | None:

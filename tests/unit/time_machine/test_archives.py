@@ -1,6 +1,7 @@
 """An archive in Parquet, as `archive` writes it, before the stream."""
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,6 +81,29 @@ def test_a_second_before_the_stream_s_retention(
         items_as_of(both(ledger, lake), at)
     with pytest.raises(UsageError, match="is before what orders holds"):
         items_as_of(ledger.sources(), at)
+
+
+def test_memory_holds_few_of_a_file_s_large_images(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    row = {"event_name": "INSERT", "approximate_creation_time": datetime.now(UTC)}
+    rows = (
+        {
+            **row,
+            "keys": f'{{"pk":{{"N":"{number}"}}}}',
+            "new_image": f'{{"pk":{{"N":"{number}"}},"body":{{"S":"{number:0200000}"}}}}',
+            "sequence_number": str(number),
+        }
+        for number in range(200)
+    )
+    parquet.write_table(pa.Table.from_pylist([*rows]), tmp_path / "part-0.parquet")
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in Archive(tmp_path).records()) == 200
+        assert tracemalloc.get_traced_memory()[1] < 25_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_batch_counts_once_it_is_whole_and_one_that_is_gone_is_missed(
