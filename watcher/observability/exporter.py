@@ -31,20 +31,18 @@ logger = logging.getLogger("watcher")
 _LOOPBACK = "127.0.0.1"
 _ADDRESS = re.compile(r"(?:(?P<host>\[[\w:.%]+\]|[^\[\]:]+):)?(?P<port>\d{1,5})")
 
-# The delay between two sends: the statistics change faster than any scrape.
-_SEND_SECONDS = 1.0
+SEND_SECONDS = 1.0
+"""The delay between two sends: the statistics change faster than any scrape."""
 
 
 @contextmanager
-def exporting(
-    address: str | int, heartbeat: Heartbeat, *, send_seconds: float = _SEND_SECONDS
-) -> Iterator[Exporter]:
+def exporting(address: str | int, heartbeat: Heartbeat) -> Iterator[Exporter]:
     """Serves metrics and probes at `[HOST:]PORT` (default host: loopback) until the block ends.
 
     The probes report the watch's `heartbeat`. Raises UsageError where it can't listen.
     """
     with _listening(str(address)) as server_socket:
-        exporter = Exporter(server_socket, heartbeat, send_seconds=send_seconds)
+        exporter = Exporter(server_socket, heartbeat)
         host, port = server_socket.getsockname()[:2]
     # The socket is closed here: no process started from now on inherits it.
     logger.info(f"Metrics: http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
@@ -79,18 +77,11 @@ def _listening(address: str) -> socket.socket:
 class Exporter(Display):
     """The manager's end of the pipe: sends statistics about once a second, and never waits."""
 
-    def __init__(
-        self,
-        listening: socket.socket,
-        heartbeat: Heartbeat,
-        *,
-        send_seconds: float = _SEND_SECONDS,
-    ) -> None:
+    def __init__(self, listening: socket.socket, heartbeat: Heartbeat) -> None:
         receiving, self._sending = Pipe(duplex=False)
         os.set_blocking(self._sending.fileno(), False)
         # A child's copy of our end would keep the exporter running when the manager is gone.
         process_start.in_forked_child(self.close)
-        self._send_seconds = send_seconds
         self._unsent = b""
         self._due = 0.0
         self.process = process_start.processes().Process(  # type: ignore[attr-defined]
@@ -113,7 +104,7 @@ class Exporter(Display):
         if self._sending.closed:
             return
         if not self._unsent and time.monotonic() >= self._due:
-            self._due = time.monotonic() + self._send_seconds
+            self._due = time.monotonic() + SEND_SECONDS
             self._unsent = pickle.dumps(stats)
         try:
             self._unsent = self._unsent[os.write(self._sending.fileno(), self._unsent) :]

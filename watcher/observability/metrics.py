@@ -114,14 +114,14 @@ def _of_the_checkpoint(now: WatchStats) -> Iterator[Metric]:
 
 
 def _counter(name: str, text: str, values: _Values, *labels: str) -> Metric:
-    family = CounterMetricFamily(f"watcher_{name}", text, labels=labels)
-    for each, value in values.items():
-        family.add_metric(each, value)
-    return family
+    return _filled(CounterMetricFamily(f"watcher_{name}", text, labels=labels), values)
 
 
 def _gauge(name: str, text: str, values: _Values, *labels: str) -> Metric:
-    family = GaugeMetricFamily(f"watcher_{name}", text, labels=labels)
+    return _filled(GaugeMetricFamily(f"watcher_{name}", text, labels=labels), values)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, values: _Values) -> Metric:
     for each, value in values.items():
         family.add_metric(each, value)
     return family

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Final, NamedTuple
@@ -46,29 +46,23 @@ def scan_table(
     on_items: Callable[[list[msgspec.Raw]], object],
     pace: ReadPace | None = None,
 ) -> None:
-    """Scans a whole table, a large one in several segments; `on_items` takes each page."""
+    """Scans a whole table, a large one in several segments, side by side.
+
+    `on_items` takes each page; each thread holds one at a time.
+    """
     pace = pace or ReadPace(None, table.clock)
     segments = pace.segments(table.description.size)
-    scan_segments(
-        [
-            table.tables.scan(table.name, each, segments, on_units=pace.on_units)
-            for each in range(segments)
-        ],
-        on_items,
-    )
-
-
-def scan_segments(
-    parts: list[Iterator[list[msgspec.Raw]]], on_items: Callable[[list[msgspec.Raw]], object]
-) -> None:
-    """Scans the segments side by side; each thread holds one page at a time."""
-    calls = CallPool(most=len(parts))
+    scans = [
+        table.tables.scan(table.name, each, segments, on_units=pace.on_units)
+        for each in range(segments)
+    ]
+    calls = CallPool(most=segments)
     try:
-        while parts:
-            answers = calls.start([partial(next, part, None) for part in parts])
-            for part, answer in zip(list(parts), answers, strict=True):
+        while scans:
+            answers = calls.start([partial(next, scan, None) for scan in scans])
+            for scan, answer in zip(list(scans), answers, strict=True):
                 if (page := answer.result()) is None:
-                    parts.remove(part)
+                    scans.remove(scan)
                 else:
                     on_items(page)
     finally:

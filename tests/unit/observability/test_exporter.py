@@ -51,8 +51,9 @@ def a_log_that_is_heard(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def place(caplog: pytest.LogCaptureFixture) -> Iterator[Place]:
-    with exporting(0, Heartbeat.shared(), send_seconds=0.0) as exporter:
+def place(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.setattr("watcher.observability.exporter.SEND_SECONDS", 0.0)
+    with exporting(0, Heartbeat.shared()) as exporter:
         yield Place(exporter, caplog.messages[0].removeprefix("Metrics: "))
 
 
