@@ -52,6 +52,13 @@ def spark() -> Iterator[Any]:
     started.stop()
 
 
+@pytest.fixture
+def no_query_left(spark: Any) -> Iterator[None]:
+    yield
+    for query in spark.streams.active:
+        query.stop()
+
+
 def missing(what: str) -> None:
     """Skip on a laptop; in CI a silent skip would be a test that never runs."""
     if os.environ.get("CI"):

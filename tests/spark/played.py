@@ -193,9 +193,9 @@ class PlayedQuery:
         if end is self.offset:
             return False
         before = len(self.delivered)
-        for between in offsets.ranges(self.offset, end):
-            held = self.planner.pages(between)
-            pages = self.read(between) if held is None else [each.page() for each in held]
+        for each in self.planner.ranges(self.offset, end):
+            held = each.pages
+            pages = self.read(each.between) if held is None else [page.page() for page in held]
             self.delivered += numbers(pages)
         self.sizes.append(len(self.delivered) - before)
         self.batches.append((self.offset, end))

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.spark.played import PlayedQuery, PlayedStream, number
+from tests.spark.played import EXPIRED, PlayedQuery, PlayedStream, number
 from tests.support.hand_clock import HandClock
 from tests.support.play import ARN
 from tests.support.wire import created
-from watcher.aws.model import AfterSequence
-from watcher.errors import DataLossError, StreamError, UsageError
+from watcher.aws.model import AfterSequence, Position, TrimHorizon
+from watcher.errors import (
+    CredentialsError,
+    DataLossError,
+    StreamError,
+    TransientError,
+    UsageError,
+)
+from watcher.pull.ranges import Range
+from watcher.spark.micro_batch import SourceLimits
 from watcher.spark.offsets import Offset, ShardOffset
 
 
@@ -132,3 +142,77 @@ def test_the_report_is_of_what_comes_after_the_micro_batch(
 
     assert len(query.delivered) == 80
     assert query.planner.report()["lag_seconds"] == 0
+
+
+def test_a_limit_above_a_page_is_filled_from_a_backlog(
+    stream: PlayedStream, clock: HandClock
+) -> None:
+    stream.write("a", range(75))
+    query = PlayedQuery(stream, clock, maxRecordsPerTrigger="30")
+    query.run(30)
+
+    assert query.delivered == [*range(75)]
+    assert [each for each in query.sizes if each] == [30, 30, 15]
+
+
+def test_a_batch_holds_no_more_than_goes_through_spark(
+    stream: PlayedStream, clock: HandClock
+) -> None:
+    class SmallBatches(PlayedQuery):
+        limits = SourceLimits(shard=2000)
+
+    stream.write("a", range(500))
+    query = SmallBatches(stream, clock)
+    query.run(60)
+
+    assert query.delivered == [*range(500)]
+    assert len(query.batches) > 3
+
+
+def test_a_task_gives_up_after_minutes_of_trouble(stream: PlayedStream, clock: HandClock) -> None:
+    stream.write("a", range(10))
+    query = PlayedQuery(stream, clock)
+    stream.read_errors = [CredentialsError(EXPIRED) for _ in range(1000)]
+
+    with pytest.raises(
+        TransientError, match=r"shard a from its trim .* can't be read: AWS refused"
+    ):
+        query.read(Range("a", query.offset.shards["a"].position, number(9)))
+    assert 300 < clock.passed < 330
+
+
+@pytest.mark.parametrize("start", [AfterSequence(number(4)), TrimHorizon()])
+@pytest.mark.parametrize("written", [10, 100], ids=["idle", "records follow"])
+def test_a_range_of_which_nothing_is_left_ends(
+    stream: PlayedStream,
+    clock: HandClock,
+    caplog: pytest.LogCaptureFixture,
+    start: Position,
+    written: int,
+) -> None:
+    stream.write("a", range(written))
+    query = PlayedQuery(stream, clock, failOnDataLoss="false")
+    stream.trimmed = 29
+
+    assert query.read(Range("a", start, number(9))) == []
+    assert "nothing is left of it" in caplog.text
+    assert clock.passed < 60
+
+
+def test_a_closed_shard_that_an_executor_reads_a_day_late_is_a_loss(
+    stream: PlayedStream, clock: HandClock
+) -> None:
+    """Without a number to begin at, the service says nothing of what was there."""
+    opened = datetime.fromtimestamp(clock.time(), UTC)
+    shard_id = f"shardId-{int(opened.timestamp() * 1000):020d}-a"
+    stream.write(shard_id, range(30))
+    stream.closed.add(shard_id)
+    query = PlayedQuery(stream, clock)
+    between = Range(shard_id, TrimHorizon(), since=opened)
+    assert len(query.read(between)) == 3
+
+    clock.sleep(timedelta(hours=25).total_seconds())
+    stream.trimmed = 9
+
+    with pytest.raises(DataLossError, match=f"{shard_id}, unread since"):
+        query.read(between)

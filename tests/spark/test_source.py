@@ -3,7 +3,6 @@
 import json
 import re
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -23,16 +22,9 @@ from tests.spark.played import PlayedQuery, PlayedStream
 from tests.support.hand_clock import HandClock
 from watcher.spark.stream_reader import StreamReader
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_query_left")]
 
 TTL = {"type": "Service", "principal_id": "dynamodb.amazonaws.com"}
-
-
-@pytest.fixture(autouse=True)
-def no_query_left(spark: Any) -> Iterator[None]:
-    yield
-    for query in spark.streams.active:
-        query.stop()
 
 
 def stream(spark: Any, sim: Simulator, **more: Any) -> Any:

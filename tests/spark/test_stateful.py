@@ -15,16 +15,9 @@ pytest.importorskip("pyspark")
 from tests.simulator import Simulator
 from tests.spark.conftest import PATIENCE, options
 
-pytestmark = [pytest.mark.spark, pytest.mark.proof]
+pytestmark = [pytest.mark.spark, pytest.mark.proof, pytest.mark.usefixtures("no_query_left")]
 
 PAGE = (Path(__file__).parents[2] / "docs/spark.md").read_text()
-
-
-@pytest.fixture(autouse=True)
-def no_query_left(spark: Any) -> Iterator[None]:
-    yield
-    for query in spark.streams.active:
-        query.stop()
 
 
 @pytest.fixture(scope="module")

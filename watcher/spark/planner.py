@@ -302,19 +302,15 @@ class Planner:
         """Returns a micro-batch's ranges, with their pages where they were read already."""
         found = list[BufferedRange]()
         for between in offsets.ranges(start, end):
-            pages = self.pages(between)
+            with self._ahead.lock:
+                shard = self._ahead.shards.get(between.shard_id)
+                pages = shard.pages_between(between.start, between.upto) if shard else None
             # As of a shard that had its turn long ago, or of a micro-batch before a restart.
             if pages is None:
                 between = self._for_executors(between, start, end)
             if pages != []:
                 found.append(BufferedRange(between, pages))
         return found
-
-    def pages(self, between: Range) -> list[BufferedPage] | None:
-        """Returns the pages of a range; None if executors have to read it."""
-        with self._ahead.lock:
-            shard = self._ahead.shards.get(between.shard_id)
-            return None if shard is None else shard.pages_between(between.start, between.upto)
 
     def _for_executors(self, between: Range, start: Offset, end: Offset) -> Range:
         """Returns a range as executors read it; reports a loss if records have left its shard.
