@@ -133,18 +133,14 @@ def _refuse_another(table: str, described: ParsedAnswer, region: str) -> None:
 
 def _listed(tables: Tables, table: str, denied: StreamError) -> str:
     """Returns the newest stream, for users who may read streams but not describe tables."""
-    rows = sorted(streams_of(tables, table), key=lambda row: row.label, reverse=True)
+    # ListStreams takes only names.
+    rows = [row for row in tables.list_streams(table_name(table)) if _is_of(row, table)]
     if not rows:
         text = f"{denied}; ListStreams shows no stream of {table} in {tables.region}"
         raise StreamError(text, about=_ABOUT) from denied
-    row = rows[0]
+    row = max(rows, key=lambda row: row.label)
     logger.debug(f"DescribeTable is not allowed; ListStreams names {row.arn}")
     return row.arn
-
-
-def streams_of(tables: Tables, table: str) -> Iterator[StreamName]:
-    """Yields a table's streams from ListStreams, which takes only names."""
-    return (row for row in tables.list_streams(table_name(table)) if _is_of(row, table))
 
 
 def _is_of(row: StreamName, table: str) -> bool:

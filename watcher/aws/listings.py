@@ -39,10 +39,7 @@ Describe = Callable[[Query], ParsedAnswer]
 
 
 def read_listing(
-    arn: str,
-    describe: Describe,
-    sleep: Callable[[float], None] = time.sleep,
-    monotonic: Callable[[], float] = time.monotonic,
+    arn: str, describe: Describe, sleep: Callable[[float], None] = time.sleep
 ) -> Listing:
     """Returns the stream and all its shards, read page by page (100 shards each).
 
@@ -50,17 +47,14 @@ def read_listing(
     otherwise its first shards would lack their descendants, as if no reader had seen them. Raises
     StreamGoneError, TransientError, StreamError.
     """
-    listing, began = _read_listing(arn, describe, sleep, monotonic)
+    listing, began = _read_listing(arn, describe, sleep)
     if (listing.time - began).total_seconds() > _TORN_SECONDS:
-        listing, _ = _read_listing(arn, describe, sleep, monotonic)
+        listing, _ = _read_listing(arn, describe, sleep)
     return listing
 
 
 def _read_listing(
-    arn: str,
-    describe: Describe,
-    sleep: Callable[[float], None],
-    monotonic: Callable[[], float],
+    arn: str, describe: Describe, sleep: Callable[[float], None]
 ) -> tuple[Listing, datetime]:
     """Returns the listing and its first page's time."""
     shards: dict[str, Shard] = {}
@@ -68,7 +62,7 @@ def _read_listing(
     pages = ListingProgress("shards", arn)
     first: datetime | None = None
     while True:
-        began = monotonic()
+        began = time.monotonic()
         try:
             answer = _page(describe, query, sleep)
         except ShardNotFoundError:
@@ -81,7 +75,7 @@ def _read_listing(
             shard = to_shard(row)
             shards[shard.id] = shard
         last = stream.get("LastEvaluatedShardId")
-        if pages.add_page(last, len(shards), monotonic() - began):
+        if pages.add_page(last, len(shards), time.monotonic() - began):
             listing = Listing(
                 arn=stream.get("StreamArn", arn),
                 table=stream.get("TableName", ""),
