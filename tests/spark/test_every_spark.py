@@ -192,7 +192,8 @@ def test_a_query_over_an_archive_and_its_stream_has_each_change_once(
     sim.advance(2)
     for to, start in ((lake, "trim-horizon"), (f"{lake}-from-now", "latest")):
         words = ["archive", sim.stream_arn, "--to", to, "--from", start, "--no-follow", *place]
-        assert command(*words).status == 0
+        made, told = command(*words), f" in {len([*Path(to).glob('batch=*')])} batches"
+        assert made.status == 0 and made.err.splitlines()[-1].endswith(told)
     sim.bulk(40, keys=5)
     sim.advance(2)
 

@@ -113,7 +113,7 @@ def run(
     # Up to 4.1, `availableNow` is one micro-batch: those of shards' children are left.
     while once and not compat.HAS_ADMISSION_CONTROL and done.records and not done.signal:
         done = _run(start, name, stop, stop_file)
-        totals.batches += done.batches
+        totals.batches += bool(done.records)  # Spark also tells of none
         totals.records += done.records
         totals.signal, totals.is_cut = done.signal, done.is_cut
     return totals
