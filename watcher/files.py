@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watcher.errors import ResourceError
+from watcher.errors import ResourceError, UsageError
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -172,6 +172,15 @@ def replacing(target: Path, aside: Path) -> Iterator[WholeFile]:
 def _created(path: str, flags: int) -> int:
     """Creates a file; never opens an existing one, or a link."""
     return os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _PRIVATE)
+
+
+def text_in(path: str) -> str:
+    """Returns a file's text. Raises UsageError."""
+    try:
+        return Path(path).read_text("utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise UsageError(f"can't read {path}: {reason}") from None
 
 
 def temporary_folder(longest: int | None = None) -> str:

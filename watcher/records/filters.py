@@ -8,13 +8,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from pathlib import Path
 
 import msgspec
 
 from watcher.aws.json_text import read
 from watcher.aws.model import WireItem, WireValue, typed
 from watcher.errors import UsageError, blame, refuse_other_than_text, texts
+from watcher.files import text_in
 from watcher.records.conditions import (
     All,
     AnyOf,
@@ -257,11 +257,7 @@ def _read(text: str) -> object:
     source = ""
     if text.startswith("@"):
         source = text[1:]
-        try:
-            text = Path(source).read_text("utf-8")
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-            raise UsageError(f"can't read filter {source}: {reason}") from None
+        text = text_in(source)
     try:
         return json.loads(text, parse_float=_decimal)
     except (ValueError, RecursionError) as error:

@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -20,6 +19,7 @@ from msgspec.structs import replace
 from watcher.aws.json_text import read
 from watcher.aws.model import WireValue
 from watcher.errors import UsageError, blame, texts
+from watcher.files import text_in
 from watcher.records.diff import number_text
 from watcher.records.paths import QUOTED, unquoted
 from watcher.records.record import Record
@@ -297,7 +297,7 @@ def _lines(redact: str | Iterable[str] | None) -> Mapping[str, str]:
     for text in texts(redact, "redact"):
         if text.startswith("@"):
             file = text[1:]
-            several = enumerate(_read(file).split("\n"), 1)
+            several = enumerate(text_in(file).split("\n"), 1)
             lines += [(line.strip(), f"{file}, line {number}: ") for number, line in several]
         else:
             lines += [(line.strip(), "") for line in text.split("\n")]
@@ -341,11 +341,3 @@ def _key() -> bytes:
             "(`openssl rand -hex 32` makes one)"
         )
     return key
-
-
-def _read(file: str) -> str:
-    try:
-        return Path(file).read_text("utf-8")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise UsageError(f"can't read {file}: {reason}") from None

@@ -118,7 +118,7 @@ def test_a_pattern(pattern: dict[str, Any], expected: bool) -> None:
         ("{", "filters: not JSON: "),
         ("f.json", "filters: 'f.json': a comparison (= <> < <= > >= between in) should stand at"),
         ("[]", "filters: not a JSON object"),
-        ("@no/such/file", "can't read filter no/such/file: No such file"),
+        ("@no/such/file", "can't read no/such/file: No such file"),
         ("{}", "filters: pattern: empty"),
         ({"eventName": []}, "eventName: empty"),
         ({"dynamodb": {"NewImage": "x"}}, "dynamodb.NewImage: not a JSON object"),
