@@ -70,6 +70,11 @@ def sim() -> Iterator[Simulator]:
             2,
             "error: --redact",
         ),
+        (
+            [*"mirror a --engine spark --to b --packages io.delta:delta-spark_3.5_2.13:1".split()],
+            2,
+            "error: delta-spark_3.5_2.13 is for Spark 3.5, and this is 4.",
+        ),
         (["verify", "orders", "--with", "postgresql://x/y"], 2, "export a database to Parquet"),
         (["verify", "orders", "--with", "./app.py"], 2, "give files of one kind"),
     ],

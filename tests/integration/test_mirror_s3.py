@@ -59,7 +59,7 @@ def test_a_mirror_in_s3_continues_there(
             ledger.change(key, {"pk": {"S": key}})
             ledger.settle()
             assert main(mirror) == 0
-        assert main(["verify", "orders", "--with", "s3://lake/orders"]) == 0
+        assert main(["verify", "orders", "--with", "s3a://lake/orders"]) == 0
         assert "2 items, 0 differ" in capsys.readouterr().out
         assert main(["verify", "orders", "--with", "s3://lake/nothing"]) == 2
         assert "it is not a mirror" in capsys.readouterr().err

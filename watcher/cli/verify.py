@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
@@ -129,6 +130,7 @@ def _show_progress(line: Line | None, items: int, units: float, share: float) ->
 
 def _copy(name: str, connection: AwsConfig, read_limit: float | None) -> Copy:
     """Opens a copy by its name. Raises UsageError, StreamError."""
+    name = re.sub("^s3a://", "s3://", name)  # as Spark's engine calls it
     in_s3 = name.startswith("s3://")
     if "://" in name and not in_s3:
         raise UsageError(

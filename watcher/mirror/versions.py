@@ -13,6 +13,7 @@ from typing import ClassVar, Final, Literal, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from watcher.aws.arns import table_of
 from watcher.aws.model import WireItem
 from watcher.errors import StreamError, UsageError
 from watcher.mirror.columns import MirrorColumns, item_of, redacted_types
@@ -124,6 +125,12 @@ def refuse_other(table: str, made_as: Mapping[str, str], wanted: Mapping[str, st
     """Raises UsageError for a table that was made of another one, or in another way."""
     for name, text in wanted.items():
         if (was := made_as.get(name, "")) != text:
+            if name == "stream" and table_of(was) == table_of(text):
+                raise UsageError(
+                    f"{table} follows {was}, which another stream has replaced: mirror that ARN "
+                    "for the rest of its changes, then copy the table to another place",
+                    "to",
+                )
             was, text = was or "none", text or "none"
             raise UsageError(f"{table} has the {name} {was}, not {text}: give another", "to")
 

@@ -3,12 +3,14 @@
 import contextlib
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
+import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
@@ -27,6 +29,8 @@ JavaObject: TypeAlias = Any
 
 # Of Hadoop, and of the same version as Spark's own.
 _MODULES = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
+# As Delta and Iceberg name a jar for one Spark; any other fails in the middle of the work.
+_FOR_ONE_SPARK = re.compile(r"(?:delta-spark_|iceberg-spark-runtime-)(\d\.\d+)_[\d.]+")
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 # Where neither the user nor spark-defaults.conf sets anything.
@@ -72,6 +76,12 @@ def start(
     """
     own_settings = dict(key_value(each, "conf") for each in conf or ())
     _refuse_connect(master, own_settings)
+    for jar in _FOR_ONE_SPARK.finditer(f"{packages} {own_settings}"):
+        if not pyspark.__version__.startswith(f"{jar[1]}."):
+            raise UsageError(
+                f"{jar[0]} is for Spark {jar[1]}, and this is {pyspark.__version__}: "
+                f"pip install 'pyspark=={jar[1]}.*', or give the jar for this one"
+            )
     jvm.set_java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if packages:

@@ -341,7 +341,7 @@ def test_what_it_can_not_do_is_said(tmp_path: Path, ledger: Ledger, to: Path) ->
         job(ledger, to, form={"history": True})
     ledger.clock.sleep(60)
     ledger.simulator.enable_new_stream()
-    with pytest.raises(UsageError, match=r"has the stream arn:.*, not arn:.*: give another"):
+    with pytest.raises(UsageError, match=r"follows arn:.*, which another stream has replaced"):
         job(ledger, to)
     write_deltalake(str(tmp_path / "theirs"), pa.table({"a": [1]}))
     with pytest.raises(UsageError, match="that mirror has not made"):
