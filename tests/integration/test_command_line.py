@@ -15,6 +15,7 @@ NOWHERE = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_DEFAULT_REGION": "us-e
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-21T00:00:00.000"
 
 
+OTHER_SPARK = "io.delta:delta-spark_3.5_2.13:1"
 APP = """
 class Shop:
     def sell(record): print('sell', record['eventName'])
@@ -71,7 +72,7 @@ def sim() -> Iterator[Simulator]:
             "error: --redact",
         ),
         (
-            [*"mirror a --engine spark --to b --packages io.delta:delta-spark_3.5_2.13:1".split()],
+            ["mirror", "a", "--engine", "spark", "--to", "b", "--packages", OTHER_SPARK],
             2,
             "error: delta-spark_3.5_2.13 is for Spark 3.5, and this is 4.",
         ),
