@@ -31,7 +31,6 @@ class Probes(Display):
         self._universe = universe
         self._hung = hung
         self._failing = failing
-        self._last_hung: dict[ShardKey, float] = {}
         self._life = life
         self._began = self._rested_at = life.monotonic()
 
@@ -54,15 +53,12 @@ class Probes(Display):
         """What is stuck, and unready, beside the handlers that do hang; each has to be named."""
         judge, now, stuck = self._universe.judge, self._universe.scheduler.now, list(said.stuck)
         for shard_key, since in self._hung.items():
-            self._last_hung[shard_key] = now
             is_named = any(f"shard {shard_key.shard_id} " in line for line in stuck)
             judge.checked["handlers that hang"] += is_named
             is_due = now - since > LATE_SECONDS + _SAID_SECONDS and _IS_ENDING not in said.unready
             if is_due and not is_named:
                 judge.complain("health", f"nobody says that a handler hangs, for {now - since} s")
-        self._last_hung.update(dict.fromkeys(self._failing, now))
-        # Until its next step begins, the last one is the one that is looked at.
-        hung = [shard_key.shard_id for shard_key, at in self._last_hung.items() if now - at < 1.0]
+        hung = {shard_key.shard_id for shard_key in (*self._hung, *self._failing)}
 
         def is_other(line: str) -> bool:
             """Of one that hangs as it is tried again, the trials are named until it is late."""

@@ -327,16 +327,16 @@ class ConcurrentDelivery(Delivery):
 
     def _turn(self, queue: ShardQueue) -> Iterator[None]:
         """Works for a shard during one turn; yields after each step."""
-        until = self._clock.monotonic() + _TURN_SECONDS
-        is_done = True
+        queue.step_since = self._clock.monotonic()
+        until, is_done = queue.step_since + _TURN_SECONDS, True
         try:
             while is_done and queue.jobs and self._may_begin(queue):
                 job = queue.jobs[0]
-                queue.step_since = self._clock.monotonic()
                 if isinstance(job, Page):
                     is_done = yield from self._deliver(queue, job, until)
                 else:
                     job()
+                queue.step_since = self._clock.monotonic()
                 if is_done:
                     queue.jobs.popleft()
                     yield
@@ -372,9 +372,9 @@ class ConcurrentDelivery(Delivery):
                 if not self._begin_record():
                     queue.records = itertools.chain((record,), queue.records)
                     return False
-                queue.in_hand, queue.step_since = record, monotonic()
+                queue.in_hand = record
                 self._dispatcher.deliver(record)
-                queue.in_hand = None
+                queue.in_hand, queue.step_since = None, monotonic()
             queue.progress.note(1, () if record is None else (record.event_name,), record is None)
             yield
         return False

@@ -10,6 +10,7 @@ from tests.support.play import Play, page
 from tests.support.wire import FIRST
 from watcher.aws.model import AfterSequence
 from watcher.delivery.batches import Batches
+from watcher.delivery.concurrent import HandlerPool, Work
 from watcher.records.record import Record
 from watcher.runtime.protocol import Pause
 
@@ -101,3 +102,24 @@ def test_what_waits_of_a_shard_pauses_its_reading(gate: Gate) -> None:
 
     play.run(1.0, ("a", large), 1.0, count, ("a", large), 2.0, gate.let(-1), count, 1.0)
     assert pauses[0] == 0 < pauses[1]
+
+
+def test_a_record_that_is_done_is_no_step_any_more() -> None:
+    """Its retries are over: until the next record, its handler counted as stuck."""
+    works: list[Iterator[None]] = []
+    steps: list[tuple[float, float]] = []
+
+    class Stepped(HandlerPool):
+        def submit(self, work: Work) -> None:
+            works.append(work())
+
+    play = Play(lambda record: play.clock.sleep(100.0), pool=Stepped(1))
+    play.service.add("a")
+
+    def step() -> None:
+        next(works[0], None)
+        for each in play.manager.delivery.steps():
+            steps.append((each.since, play.clock.monotonic()))
+
+    play.run(1.0, ("a", page(1, 2)), 1.0, step, lambda: [*works.pop(0)], lambda: [*works.pop(0)])
+    assert [since == now for since, now in steps] == [True]
