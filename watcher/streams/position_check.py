@@ -21,8 +21,6 @@ _QUIET_LOOKS = 40
 
 They are more than the empty pages that a quiet day may have (see `EndDetector`).
 """
-_ENDS = 2
-"""The number of pages in a row without a next iterator that show the end; one may be odd."""
 _PASSING_LOOKS = 2
 """The number of looks with later records alone that show that the position's record is missing."""
 _PAGES = 4
@@ -56,7 +54,7 @@ class PositionCheck:
         self._iterator: str | None = None
         self._horizon: str | None = None
         self._asks_horizon = False
-        self._steps = self._looks = self._quiet = self._ends = self._passing = 0
+        self._steps = self._looks = self._quiet = self._passing = 0
         self.is_pending = False
         """True while there is a doubt, and an answer is likely to come soon."""
 
@@ -138,7 +136,6 @@ class PositionCheck:
             return self._is_another(records[numbers.index(wanted)]), False
         self._quiet = 0 if numbers else self._quiet + 1
         has_passed = max(numbers, default=0) > wanted
-        self._ends = 0 if self._iterator is not None else self._ends + 1
         if has_passed:
             self._passing, self._iterator = self._passing + 1, None
         self._has_lower |= any(each < wanted for each in numbers)
@@ -150,8 +147,7 @@ class PositionCheck:
     def _found(self) -> bool | None:
         if self._passing >= _PASSING_LOOKS and not self._asks_horizon:
             return self._has_lower  # else its record has left the shard unsaid, as the oldest do
-        is_over = self._quiet >= _QUIET_LOOKS or self._ends >= _ENDS
-        return True if self._has_lower and is_over else None
+        return True if self._has_lower and self._quiet >= _QUIET_LOOKS else None
 
     def _page(
         self, iterator: str | None, position: Position, service: Service
