@@ -378,8 +378,13 @@ class WatchedStream:
         """Goes on with the table's new stream, from its trim horizon. Raises DataLossError."""
         logger.info(f"Continuing with the table's new stream: {arn}")
         old, reason = self.arn, reason or f"stream {self.arn} is {self.coordinator.ended_how}"
+        stored = None if self.has_started else self._stored
+        read_at = self.coordinator.listing.time if stored is None else stored.saved_at
         self.coordinator = self._new_coordinator(arn, TrimHorizon(), [])
         self._stored = self._current_token()
+        # Until its first listing, also of a later run, that shows whether its first records are
+        # older than the retention.
+        self._stored.created, self._stored.saved_at = self._stored.saved_at, read_at
         self.losses.report_gap(old, arn, reason)
 
     # Its state

@@ -10,11 +10,17 @@ import msgspec
 import pytest
 
 from tests.support.hand_clock import HandClock
-from tests.support.play import ARN, Memory, Play, PlayedService, Step, page
+from tests.support.play import ARN, NEW_ARN, Memory, Play, PlayedService, Step, page
 from tests.support.times import NOON
 from tests.support.wire import FIRST
 from watcher.aws.model import AfterSequence, AtTime, Latest, Listing, ShardKey, TrimHorizon
-from watcher.errors import CredentialsError, NoAnswerYetError, StreamError, StreamGoneError
+from watcher.errors import (
+    CredentialsError,
+    NoAnswerYetError,
+    StreamError,
+    StreamGoneError,
+    UnexpectedAnswerError,
+)
 from watcher.options import WatchOptions
 from watcher.records.record import Record
 from watcher.runtime.watched_stream import StreamRetry, WatchedStream
@@ -233,6 +239,22 @@ def test_a_loss_of_a_stream_that_is_forgotten_stays_counted(
     )
     assert {each.stream_arn for each in play.store.load()} == {ARN}, "users is forgotten"
     assert play.totals.losses == 1
+
+
+def test_what_left_a_tables_next_stream_before_its_first_listing_is_said_by_a_later_run(
+    region: Region, caplog: pytest.LogCaptureFixture
+) -> None:
+    region.orders.newest = NEW_ARN
+    region.orders.errors = [StreamGoneError("it was deleted"), UnexpectedAnswerError("odd")]
+    store = memory(token(ARN, 5, NOON - timedelta(hours=25)))
+    with pytest.raises(UnexpectedAnswerError):
+        region.play(others={}, of_table=True, store=store).run(1.0)
+    for _ in range(2):
+        region.play(others={}, of_table=True, store=store).run(1.0)
+    assert store.token.stream_arn == NEW_ARN
+    said = [text for text in caplog.messages if "DATA LOSS" in text]
+    assert ["between" in text for text in said] == [True, False], "each once"
+    assert "the checkpoint is of 2026" in said[1] and "older than the retention" in said[1]
 
 
 # Coming and going
