@@ -63,11 +63,15 @@ class Judge(Alarms):
 
     def delivered(self, shard_id: str, sequence_number: str, key: str) -> None:
         run, number = self.runs[-1], int(sequence_number)
-        if run.is_excused or number in self.former:
+        if number in self.former:
             return
         shard = self.shard(shard_id)
         name = f"{sequence_number} of {shard_id}"
         index = None if shard is None else self._index(shard, number)
+        if run.is_excused:  # it may come in any order, but is not lost
+            if index is not None:
+                self._done.setdefault(shard_id, set()).add(number)
+            return
         if shard is None or index is None:
             self.complain("unknown", f"{name} was never written there")
             return
@@ -97,13 +101,16 @@ class Judge(Alarms):
 
     def failed(self, shard_id: str, sequence_number: str) -> None:
         """An handler has failed on a record, and its policy says that this was all."""
-        if self.runs[-1].is_excused:
+        run, number = self.runs[-1], int(sequence_number)
+        if run.is_excused and number in self.former:
             return
-        self._done.setdefault(shard_id, set()).add(int(sequence_number))
+        self._done.setdefault(shard_id, set()).add(number)
+        if run.is_excused:
+            return
         self._last_progress[shard_id] = self._now()
         if (shard := self.shard(shard_id)) is not None:
-            self._pass(shard, self.runs[-1])
-            index = bisect_left(shard.numbers, int(sequence_number))
+            self._pass(shard, run)
+            index = bisect_left(shard.numbers, number)
             self.told.change(shard.keys[index], shard.versions[index])
 
     def keeps_start(self) -> None:
