@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from watcher.clock import Clock
 from watcher.errors import (
@@ -17,7 +18,7 @@ from watcher.streams.timing import TIMING
 _BETWEEN_ERRORS_SECONDS = 10.0
 """The longest counted time between two errors: in a longer one the machine slept."""
 _ODD_ANSWERS = 3
-"""The number of odd answers in a row, before any good one, that ends the reading."""
+"""The number of odd answers to a shard's reads, before any good one, that ends the reading."""
 _CREDENTIALS_NEWS_SECONDS = 60.0
 """The time after which still refused credentials are logged again."""
 
@@ -39,6 +40,7 @@ class PersistentErrors:
         self._seconds = -math.inf
         self._at = -math.inf  # the end of the counted time
         self._denied: dict[str, tuple[float, float]] = {}  # seconds, and the time of the last one
+        self._odd = Counter[str]()  # before any good answer
         self._credentials = 0
         self._credentials_at = -math.inf
 
@@ -73,12 +75,10 @@ class PersistentErrors:
             self._denied[name] = seconds, now
             if not self.has_worked or seconds >= TIMING.denied_seconds:
                 raise DeniedError(error.text)
-        if (
-            error.kind is ErrorKind.UNEXPECTED
-            and not self.has_worked
-            and error.failures >= _ODD_ANSWERS
-        ):
-            raise UnexpectedAnswerError(error.text)
+        if error.kind is ErrorKind.UNEXPECTED and not self.has_worked:
+            self._odd[name] += 1
+            if self._odd[name] >= _ODD_ANSWERS:
+                raise UnexpectedAnswerError(error.text)
 
     def subject(self, shard_id: str, message: ReadFailed | Notice) -> str | None:
         """Returns the subject of a log line; None where one line was logged for all shards."""

@@ -80,6 +80,17 @@ def test_odd_answers_in_a_row_are_the_end_only_where_nothing_has_worked(clock: H
         clock.sleep(10)
 
 
+def test_one_odd_answer_behind_throttled_ones_is_not_the_end(clock: HandClock) -> None:
+    persistent_errors = PersistentErrors(clock)
+    for shard in "abcdefgh":
+        persistent_errors.on_error(shard, ReadFailed("throttled", 1))
+        persistent_errors.on_error(shard, ReadFailed("503", 2))
+        persistent_errors.on_error(shard, odd(3))
+    persistent_errors.on_error("a", odd(4))
+    with pytest.raises(UnexpectedAnswerError, match="<html>"):
+        persistent_errors.on_error("a", odd(5))
+
+
 def test_refused_credentials_are_said_of_all_shards_at_once_and_again_the_next_time(
     clock: HandClock,
 ) -> None:
