@@ -290,8 +290,16 @@ class Judge(Alarms):
             written = now - (self._world.now() - shard.times[index])
             progress = max(self._last_progress.values(), default=0.0)
             since = max(run.began, progress, written)
-            if now - since > SILENT_SECONDS and run.warned < since and not run.rests:
+            patience = SILENT_SECONDS + self._listing_seconds(shard)
+            if now - since > patience and run.warned < since and not run.rests:
                 self.complain("silent", f"{shard.id} waits for {now - since:.0f} s without a word")
+
+    def _listing_seconds(self, shard: Shard) -> float:
+        """How long a listing that shows the lack of a shard above it takes, and the one before."""
+        above: Shard | None = shard
+        while above is not None and above.parent is not None:
+            above = self.shard(above.parent)
+        return 2 * self._scenario.slow_listings if above is None else 0.0
 
     def check_starved(self, calm_since: float) -> None:
         """No shard waits for all that another one has: slow handlers take them in turn."""
