@@ -332,6 +332,23 @@ class Judge(Alarms):
             self.told.check()
 
     @property
+    def to_read(self) -> int:
+        """How many records are to be read yet.
+
+        Where LATEST was refused at first, a snapshot's changes begin at a time, and all of that
+        may have to come before the last state of an item: more than what is promised.
+        """
+        due = sum(len(shard.numbers) - index for shard, index in self.missing())
+        if not self.lacks_items:
+            return due
+        done = {shard_id: max(numbers, default=0) for shard_id, numbers in self._done.items()}
+        behind = [
+            len(each.numbers) - bisect_right(each.numbers, done.get(each.id, 0))
+            for each in self.shards()
+        ]
+        return max(due, sum(behind))
+
+    @property
     def lacks_items(self) -> bool:
         return self._scenario.snapshot and bool(self.told.missing())
 

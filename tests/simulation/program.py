@@ -258,7 +258,7 @@ class Program(ABC):
         since = min(now - universe.calm_since, self._scheduler.awake - judge.runs[-1].began)
         missing = [shard for each in self._judges for shard in each.missing()]
         if self._to_read is None:
-            self._to_read = sum(len(shard.numbers) - index for shard, index in missing)
+            self._to_read = sum(each.to_read for each in self._judges)
         page = self._scenario.habits.get("max_records", 1000)
         if self._scenario.engine == "spark":
             page = min(page, self._scenario.limit or page)
