@@ -251,8 +251,8 @@ class Program(ABC):
         if self._over or not universe.is_calm:
             return
         if self._scenario.engine == "processes" and not self._hangs:
-            for each in self._judges:
-                each.check_starved(universe.calm_since)
+            for each in self._judges:  # one read may get no answer for half a minute
+                each.check_starved(max(universe.calm_since, universe.silent_until))
         # What seems to be listed late is waited for by each run anew: one before it may have ended
         # by a loss, or been killed at its first save.
         since = min(now - universe.calm_since, self._scheduler.awake - judge.runs[-1].began)
