@@ -13,7 +13,10 @@ LATE_SECONDS = 45.0
 """In place of a minute: longer than a read here may hang, shorter than many runs."""
 _READY_SECONDS = 20.0
 _SAID_SECONDS = 3.0
+# As long as the loop waits, it can't look; a wait of 5 s starts all its limits again.
+_BUSY_SECONDS = 4.0
 _HANDLER = ": a handler "
+_HAS_ENDED = "its stream has ended"
 _IS_ENDING = "the watch is ending"
 
 
@@ -32,7 +35,8 @@ class Probes(Display):
         self._hung = hung
         self._failing = failing
         self._life = life
-        self._began = self._rested_at = life.monotonic()
+        self._began = self._rested_at = self._waited_until = life.monotonic()
+        self._waited = 0.0
 
     def show(self, snapshot: WatchStats) -> None:
         judge = self._universe.judge
@@ -44,7 +48,10 @@ class Probes(Display):
             self._rested_at = self._universe.scheduler.now
         calm = self._universe.calm_since, self._universe.silent_until
         began = max(*calm, self._began, self._rested_at)
-        unready = [line for line in lines if "ending" not in line and "can't be read" not in line]
+        known = ["ending", "can't be read"]
+        if self._universe.table.stream.disabled is not None:  # true, until the run has ended
+            known.append(_HAS_ENDED)
+        unready = [line for line in lines if not any(each in line for each in known)]
         patience = _READY_SECONDS + 3 * self._universe.scenario.slow_listings
         if unready and self._universe.scheduler.now - began > patience:
             judge.complain("health", f"not ready: {'; '.join(unready)}")
@@ -52,10 +59,14 @@ class Probes(Display):
     def _but_hung(self, said: Health) -> tuple[list[str], list[str]]:
         """What is stuck, and unready, beside the handlers that do hang; each has to be named."""
         judge, now, stuck = self._universe.judge, self._universe.scheduler.now, list(said.stuck)
+        waited, self._waited = self._waited, judge.runs[-1].blocked
+        if self._waited - waited > _BUSY_SECONDS:
+            self._waited_until = now
         for shard_key, since in self._hung.items():
             is_named = any(f"shard {shard_key.shard_id} " in line for line in stuck)
             judge.checked["handlers that hang"] += is_named
-            is_due = now - since > LATE_SECONDS + _SAID_SECONDS and _IS_ENDING not in said.unready
+            seconds = now - max(since, self._waited_until)
+            is_due = seconds > LATE_SECONDS + _SAID_SECONDS and _IS_ENDING not in said.unready
             if is_due and not is_named:
                 judge.complain("health", f"nobody says that a handler hangs, for {now - since} s")
         hung = {shard_key.shard_id for shard_key in (*self._hung, *self._failing)}
