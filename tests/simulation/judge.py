@@ -297,9 +297,10 @@ class Judge(Alarms):
     def _listing_seconds(self, shard: Shard) -> float:
         """How long a listing that shows the lack of a shard above it takes, and the one before."""
         above: Shard | None = shard
-        while above is not None and above.parent is not None:
+        while above is not None and not above.gone and above.parent is not None:
             above = self.shard(above.parent)
-        return 2 * self._scenario.slow_listings if above is None else 0.0
+        is_listed = above is not None and not above.gone
+        return 0.0 if is_listed else 2 * self._scenario.slow_listings
 
     def check_starved(self, calm_since: float) -> None:
         """No shard waits for all that another one has: slow handlers take them in turn."""
