@@ -122,7 +122,11 @@ def _by_spark(words: list[str]) -> Iterator[Measured]:
     with _orders() as sim:
         spark = session_of(words)
         connection = AwsConfig("us-east-1", None, sim.endpoint)
-        merge = merge_into(spark, sim.stream_arn, to, format=kind, connection=connection)
+        # Of Iceberg, what a table that changes all the time is set to.
+        given = {"write.merge.mode": "merge-on-read"} if kind == "iceberg" else {}
+        merge = merge_into(
+            spark, sim.stream_arn, to, format=kind, properties=given, connection=connection
+        )
         table = to if kind == "iceberg" else f"delta.`{to}`"
         rows = spark.table(table)
         others = [name for name in rows.columns if name != "pk"]

@@ -144,15 +144,19 @@ def test_the_report_is_of_what_comes_after_the_micro_batch(
     assert query.planner.report()["lag_seconds"] == 0
 
 
-def test_a_limit_above_a_page_is_filled_from_a_backlog(
-    stream: PlayedStream, clock: HandClock
+@pytest.mark.parametrize(
+    ("limit", "sizes"), [({"maxRecordsPerTrigger": "30"}, [30, 5]), ({}, [35])]
+)
+def test_a_limit_above_a_page_and_the_first_micro_batch_are_filled_from_a_backlog(
+    stream: PlayedStream, clock: HandClock, limit: dict[str, str], sizes: list[int]
 ) -> None:
-    stream.write("a", range(75))
-    query = PlayedQuery(stream, clock, maxRecordsPerTrigger="30")
+    clock.slept = created(0) - clock.time()  # just written: executors read what is older
+    stream.write("a", range(35))
+    query = PlayedQuery(stream, clock, **limit)
     query.run(30)
 
-    assert query.delivered == [*range(75)]
-    assert [each for each in query.sizes if each] == [30, 30, 15]
+    assert query.delivered == [*range(35)]
+    assert [each for each in query.sizes if each] == sizes
 
 
 def test_a_batch_holds_no_more_than_goes_through_spark(

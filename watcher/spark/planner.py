@@ -216,12 +216,17 @@ class Planner:
         return Offset(self._succession.move_on(end.successor), {})
 
     def _is_filling(self, max_records: int | None, until: float) -> bool:
-        """True while more of a backlog is read for a micro-batch with a limit, for a moment."""
+        """True while more of a backlog is read, for a moment: for a limit, or a query's start.
+
+        While Spark works on the first micro-batch, more is read than the next one may hold.
+        """
         shards = self._ahead.shards.values()
-        if max_records is None or self._clock.monotonic() >= until:
+        is_first = not self._planned
+        if not (is_first or max_records) or self._clock.monotonic() >= until:
             return False
         waiting = sum(page.count for shard in shards for page in shard.pages)
-        return waiting < max_records and any(shard.may_have_more for shard in shards)
+        is_short = max_records is None or waiting < max_records
+        return is_short and any(shard.may_have_more for shard in shards)
 
     def _next_end(
         self, start: Offset, max_records: int | None, coordinator: Coordinator
