@@ -331,9 +331,9 @@ def mirror(
         raise UsageError("delta-rs writes none: use json, or --engine spark", "item", item)
     with blame("every"):
         seconds = parse_seconds(every)
+    mirror, exports = MirrorTable(to), []
     service, arn = connect(stream, connection)
     table = open_table(service.table(arn), connection)
-    mirror, exports = MirrorTable(to), []
     if baseline and (mirror.state is None or mirror.state.copied_at is None):
         exports = joined_exports(baseline, connection, table.description)
     types = table.description.types

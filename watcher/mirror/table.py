@@ -75,7 +75,7 @@ class MirrorTable:
 
     def __init__(self, to: str) -> None:
         if "://" in to and not to.startswith(_S3):
-            raise UsageError(f"give a folder, or {_S3}BUCKET/FOLDER", "to", to)
+            raise UsageError(f"give a folder or {_S3}…, or add --engine spark", "to", to)
         self.to = to
         self.state: MirrorState | None = None
         self.stored_at: datetime | None = None

@@ -53,6 +53,7 @@ def test_a_table_is_mirrored_and_read_by_others(
     ("options", "text"),
     [
         (["--every", "soon"], "--every 'soon': give a duration such as"),
+        (["--to", "s3a://lake/x"], "--to s3a://lake/x: give a folder or s3://…, or add --engine"),
         (["--item", "variant"], "--item variant: delta-rs writes none"),
         (["--columns", "a b c"], "--columns a b c: give NAME TYPE"),
         (["--columns", "a int, a float"], "--columns a: two types for one column"),
