@@ -23,6 +23,7 @@ from tests.spark import every_use
 from tests.spark.conftest import PATIENCE, Run, options
 from tests.support.eventually import eventually
 from tests.support.processes import children
+from watcher.formatting.text import counted
 from watcher.spark import compat, register
 from watcher.stream import Stream
 
@@ -192,7 +193,7 @@ def test_a_query_over_an_archive_and_its_stream_has_each_change_once(
     sim.advance(2)
     for to, start in ((lake, "trim-horizon"), (f"{lake}-from-now", "latest")):
         words = ["archive", sim.stream_arn, "--to", to, "--from", start, "--no-follow", *place]
-        made, told = command(*words), f" in {len([*Path(to).glob('batch=*')])} batches"
+        made, told = command(*words), f" in {counted(len([*Path(to).glob('batch=*')]), 'batch')}"
         assert made.status == 0 and made.err.splitlines()[-1].endswith(told)
     sim.bulk(40, keys=5)
     sim.advance(2)

@@ -17,10 +17,10 @@ from watcher.files import is_terminal
 
 
 def plural(number: int, noun: str) -> str:
-    """Returns the form of a noun after a number: `change`, `changes`, `processes`, `LOSSES`."""
+    """Returns the form of a noun after a number: `change`, `changes`, `batches`, `LOSSES`."""
     if number == 1:
         return noun
-    return noun + {"S": "ES", "s": "es"}.get(noun[-1], "s")
+    return noun + {"S": "ES", "s": "es", "h": "es"}.get(noun[-1], "s")
 
 
 def counted(number: int, noun: str) -> str:

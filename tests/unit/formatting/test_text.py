@@ -52,4 +52,5 @@ def test_a_text_is_padded_by_the_columns_that_it_takes(text: str, width: int) ->
 def test_a_number_of_things_has_its_plural() -> None:
     texts = [counted(number, "change") for number in (0, 1, 1000)]
     assert texts == ["0 changes", "1 change", "1000 changes"]
-    assert counted(2, "DATA LOSS") == "2 DATA LOSSES" and grouped(1000, "shard") == "1,000 shards"
+    assert [counted(2, noun) for noun in ("DATA LOSS", "batch")] == ["2 DATA LOSSES", "2 batches"]
+    assert grouped(1000, "shard") == "1,000 shards"

@@ -56,7 +56,7 @@ class JobTotals(msgspec.Struct):
 
     def __str__(self) -> str:
         failed = f", {self.unhandled} NOT HANDLED (see --on-error)" if self.unhandled else ""
-        return f"{self.records} changes in {self.batches} batches{failed}"
+        return f"{counted(self.records, 'change')} in {counted(self.batches, 'batch')}{failed}"
 
 
 def changes(
@@ -218,7 +218,7 @@ class _ProgressLine:
             shards = (
                 f", {counted(lag['shards_open'], 'open shard')}" if "shards_open" in lag else ""
             )
-            logger.info(f"{self._name}: {self._records} changes{shards}{behind}")
+            logger.info(f"{self._name}: {counted(self._records, 'change')}{shards}{behind}")
 
 
 def stopped_by_signals(stop: Shutdown) -> AbstractContextManager[None]:
