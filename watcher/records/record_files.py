@@ -28,6 +28,10 @@ logger = logging.getLogger("watcher")
 _GZIP = b"\x1f\x8b"  # its first bytes, whatever a file is called
 _WRONG_FILE = 10
 """A file without a record among so many lines is no file of records."""
+_NO_FILE = (
+    "give a file on this machine: dead letters, or lines of --print-json (count, history and "
+    "report also read a folder of archive)"
+)
 _REMEMBERED = 20_000  # more than the batches of two Lambda functions hold
 
 
@@ -66,7 +70,9 @@ def open_lines(name: str) -> Iterator[IO[bytes]]:
             if file.peek(2).startswith(_GZIP):
                 file = opened.enter_context(gzip.open(file))
         except OSError as error:
-            raise UsageError(f"can't read {name}: {error.strerror}") from None
+            is_none = "://" in name or isinstance(error, IsADirectoryError)
+            reason = _NO_FILE if is_none else error.strerror
+            raise UsageError(f"can't read {name}: {reason}") from None
         yield file
 
 

@@ -106,6 +106,8 @@ def test_a_line_that_is_cut_off_is_named_and_the_rest_replayed(letters: Path) ->
     ("arguments", "text"),
     [
         (["none.jsonl", "--print-json"], "can't read none.jsonl: No such file"),
+        (["s3://lake/changes", "--print-json"], "can't read s3://lake/changes: give a file on"),
+        ([".", "--print-json"], "can't read .: give a file on this machine: dead letters, or"),
         (["letters"], "choose the handlers"),
         (["letters", "--print-json", "--on-error", "dead-letter:letters"], "choose another place"),
     ],
