@@ -90,7 +90,7 @@ class HealthChecker:
         refused, new = _Lines("can't be read just now", _STREAM), _Lines("not listed yet", _STREAM)
         late, failing = _Lines(_NO_LISTING, _STREAM), _Lines(_UNANSWERED, _STREAM)
         shut = _Lines("it has no open shard, though its stream is enabled", _STREAM)
-        over = _Lines("its stream has ended, and its table has no new one yet", _STREAM)
+        over = _Lines("its stream has ended; looking for a new one of its table", _STREAM)
         for stream in self._streams:
             coordinator = stream.coordinator
             seconds_late = min(coordinator.schedule.late_seconds, now - self._loop_blocked_until)

@@ -333,7 +333,7 @@ def test_it_is_not_ready_while_the_next_stream_of_its_table_is_searched_for() ->
     play.run(
         *(play.goes_on("a"), 1.0, play.says()),
         *(disable, play.stops("a"), ("a", ReaderEnded(True)), ("a", None), 20.0),
-        play.says(ready="orders: its stream has ended, and its table has no new one yet"),
+        play.says(ready="orders: its stream has ended; looking for a new one of its table"),
         *(enable, 20.0, play.goes_on("n"), 1.0, play.says()),
     )
     assert play.names == ["a", "n"]
