@@ -341,7 +341,7 @@ def assert_a_recopy_makes_it_equal(
     lake: Lake, shop: Shop, options: list[str], versions: set[str]
 ) -> None:
     """And so do changes after it; these versions stay."""
-    lake.run(shop.sim.environment, "--recopy", *options)
+    assert "compared: " in lake.run(shop.sim.environment, "--recopy", *options)
     assert current(lake) == shop.now
     for _ in range(50):
         shop.change()

@@ -119,10 +119,11 @@ class Lake:
         """Start a command in the folder."""
         return Job(words, {**self._environment, **environment}, self.folder)
 
-    def run(self, environment: Mapping[str, str], *more: str) -> None:
-        """Run `mirror` up to now."""
+    def run(self, environment: Mapping[str, str], *more: str) -> str:
+        """Run `mirror` up to now; what it has written to stderr."""
         with self.mirror(environment, "--no-follow", *more) as job:
             assert job.process.wait(PATIENCE) == 0, job.said()
+            return job.said()
 
     def batches(self, log: str) -> int:
         """The number of micro-batches that were begun (`offsets`), or done (`commits`)."""

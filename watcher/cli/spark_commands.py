@@ -174,7 +174,8 @@ def mirror_command(line: CommandLine) -> options.Command:
             done = mirror(stream, **own, connection=options.connection(values))
         finally:
             os.umask(before)
-        text = f"{counted(done.items, 'item')} copied, {counted(done.changes, 'change')} applied"
+        copied = f"{counted(done.items, 'item')} copied, " if done.items else ""
+        text = f"{copied}{counted(done.changes, 'change')} applied"
         return _ended(text, done.signal, once=bool(values["once"]))
 
     parts = options.declared_by(WatchOptions, "redact", *options.AWS)

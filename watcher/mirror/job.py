@@ -27,6 +27,7 @@ from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.declared import Opt
 from watcher.errors import StreamGoneError, UsageError, blame
+from watcher.formatting.text import counted
 from watcher.mirror.columns import (
     VARIANT,
     Baseline,
@@ -188,7 +189,7 @@ class MirrorJob:
             self._copied = copied
             self._mirror.append(made, self._state())
             self.items += len(items)
-            logger.info(f"copied: {copied.items} items")
+            logger.info(f"copied: {counted(copied.items, 'item')}")
             if copied.done:
                 self._mirror.compact()
 

@@ -20,6 +20,7 @@ from watcher.aws.connect import connect
 from watcher.aws.model import CLOCKS_APART
 from watcher.aws.retry import first_listing
 from watcher.errors import StreamError, UsageError, blame
+from watcher.formatting.text import counted
 from watcher.mirror.columns import MirrorColumns, given_columns, item_of
 from watcher.mirror.versions import (
     ItemChange,
@@ -230,7 +231,7 @@ def _copy(
     if not is_whole:
         table.set_state({**state, "copy": "begun"})
     with table.rows(items, columns, rows.own, partial(_copied, rows)) as (made, count):
-        logger.info(f"copied: {count} items")
+        logger.info(f"{'compared' if is_whole else 'copied'}: {counted(count, 'item')}")
         is_renumbered = is_whole and found["stream"] != state["stream"]
         if not is_whole:
             table.overwrite(made)
