@@ -3,7 +3,6 @@
 import base64
 import json
 import logging
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -34,6 +33,7 @@ from watcher.spark.jobs.run import changes
 from watcher.spark.jobs.settings import HERE
 from watcher.streams.lineage import RETENTION
 from watcher.streams.start_times import parse_start
+from watcher.time_machine.sources import source_path
 
 logger = logging.getLogger("watcher")
 
@@ -70,7 +70,7 @@ def query(
     """
     hidden = redaction_text(redact)
     names = [sources] if isinstance(sources, str) else [*sources]
-    streams = [name for name in names if not _is_folder(name)]
+    streams = [name for name in names if not source_path(name)]
     if streams not in ([], names[-1:]):
         raise UsageError("give folders of archives, and then one stream, at most")
     if len(names) > len(streams) and hidden:
@@ -99,10 +99,6 @@ def query(
             frame.createOrReplaceTempView(f"`{name}`")
         result = spark.sql(sql)
         return _print(result, output, sys.stdout)
-
-
-def _is_folder(name: str) -> bool:
-    return "://" in name or os.path.isdir(name)
 
 
 def _archive(spark: SparkSession, path: str) -> DataFrame:
