@@ -64,6 +64,8 @@ def test_a_mirror_in_s3_continues_there(
         assert main(["verify", "orders", "--with", "s3://lake/nothing"]) == 2
         assert "it is not a mirror" in capsys.readouterr().err
         assert main([*mirror[:-1], "s3://lake"]) == 2
+        assert main([*mirror[:-1], "s3://none/x"]) == 1
+        assert "error: s3://none/x: S3 has no such bucket: create it, " in capsys.readouterr().err
 
     options = {"aws_endpoint": bucket, "aws_allow_http": "true", "aws_region": "us-east-1"}
     assert set(polars.read_delta("s3://lake/orders", storage_options=options)["pk"]) == {"a", "b"}

@@ -45,6 +45,29 @@ def test_what_is_no_position_is_told_as_our_own_error() -> None:
     assert str(told) == str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "s3a.UnknownStoreException: …NoSuchBucketException: The spec",
+            "has no such bucket: create",
+        ),
+        (
+            "S3Exception: Forbidden (Service: S3, Status Code: 403, Req",
+            "refuses the credentials, or",
+        ),
+        (
+            "auth.NoAwsCredentialsException: Dynamic session credential",
+            "refuses the credentials, or",
+        ),
+    ],
+)
+def test_what_s3_refuses_is_a_line_that_says_what_to_do(text: str, told: str) -> None:
+    assert str(translated(Exception(f"while calling o1.x\n: {text}"))).startswith(
+        f"Spark: S3 {told}"
+    )
+
+
 def test_bad_sql_and_trouble_of_sparks_own_have_their_statuses() -> None:
     bad, gone = ParseException("[PARSE_SYNTAX_ERROR] near 'SELEC'"), PySparkException("no space")
 

@@ -12,6 +12,11 @@ from watcher.aws.config import ParsedAnswer
 _ACTION = re.compile(r"not authorized to perform: ([\w-]+:\w+)")
 _TITLE = re.compile(r"<title[^>]*>\s*([^<]{1,100}?)\s*</title>", re.IGNORECASE)
 _SHOWN_BYTES = 60
+# Of delta-rs, which asks the machine where there are none, and of Hadoop.
+_REFUSED = re.compile(
+    r"403 Forbidden: <|http://169\.254\.169\.254|ExpiredToken|"
+    r"Service: S3, Status Code: 403|NoAwsCredentials|Unable to load credentials|token has expired"
+)
 _NEEDED = (
     "the role needs dynamodb:DescribeTable on the table, and DescribeStream, GetShardIterator, "
     "GetRecords and ListStreams on its stream"
@@ -90,6 +95,17 @@ def tls_hint(text: str) -> str:
     if "WRONG_VERSION_NUMBER" in text or "record layer" in text.lower():
         return f"{text}; the server speaks no TLS: is it an http:// endpoint?"
     return f"{text}; where TLS is inspected, set AWS_CA_BUNDLE to the file with that certificate"
+
+
+def s3_hint(text: str) -> str | None:
+    """Returns a line about an error of S3 in what delta-rs or Hadoop say; None of another one."""
+    if "NoSuchBucket" in text:
+        return "S3 has no such bucket: create it, or correct its name"
+    if _REFUSED.search(text):
+        return (
+            "S3 refuses the credentials, or has none: set AWS_ACCESS_KEY_ID, …, or allow them more"
+        )
+    return None
 
 
 def unreachable_hint(text: str) -> str:

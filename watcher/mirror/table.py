@@ -24,6 +24,7 @@ from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_de
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.fs import DeltaStorageHandler
 
+from watcher.aws.error_hints import s3_hint
 from watcher.errors import UsageError, WatcherError
 from watcher.mirror.versions import Rows
 
@@ -252,7 +253,7 @@ class MirrorTable:
         except (DeltaError, OSError) as error:
             lines = (_TREE.sub("", line).strip() for line in str(error).splitlines())
             text = ": ".join(line for line in lines if line)
-            raise WatcherError(f"{self.to}: {text}") from error
+            raise WatcherError(f"{self.to}: {s3_hint(text) or text}") from error
 
 
 def _merged_state(table: DeltaTable) -> MirrorState | None:

@@ -10,6 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 
 from watcher import errors
+from watcher.aws.error_hints import s3_hint
 from watcher.errors import ResourceError, UsageError, WatcherError
 
 _CAUSE = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)", re.MULTILINE)
@@ -55,7 +56,7 @@ def translated(error: Exception) -> WatcherError:
             "packed environment with --archives (docs/spark.md, On a cluster)"
         )
     kind = UsageError if isinstance(error, AnalysisException) else ResourceError  # bad SQL, a path
-    return kind(f"Spark: {worker_death(error) or one_line(error)}")
+    return kind(f"Spark: {s3_hint(text) or worker_death(error) or one_line(error)}")
 
 
 def error_text(error: Exception) -> str:
