@@ -101,7 +101,7 @@ class HealthChecker:
                 refused.add(stream.table)
             elif not stream.has_started:
                 new.add(stream.table)
-            elif stream.awaits_successor:
+            elif stream.successor.is_searching:
                 over.add(stream.table)
             elif seconds_late > patience:
                 late.add(stream.table, seconds_late)

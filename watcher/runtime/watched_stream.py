@@ -149,7 +149,7 @@ class WatchedStream:
         self.first_service = first_service or service
         self._clock = clock
         waits = of_table and not options.is_bounded
-        self._successor = SuccessorSearch(
+        self.successor = SuccessorSearch(
             of_table=of_table,
             wait_seconds=SUCCESSOR_WAIT_SECONDS if waits else 0.0,
             clock=clock,
@@ -367,12 +367,7 @@ class WatchedStream:
                 return None
             coordinator.log_left_open(self._options.end)
             return StreamEnd()
-        return self._successor.search(self.service, coordinator)
-
-    @property
-    def awaits_successor(self) -> bool:
-        """True while a new stream of its table is searched for."""
-        return self._successor.is_searching
+        return self.successor.search(self.service, coordinator)
 
     def move_on(self, arn: str, reason: str = "") -> None:
         """Goes on with the table's new stream, from its trim horizon. Raises DataLossError."""
