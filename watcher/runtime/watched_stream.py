@@ -154,6 +154,7 @@ class WatchedStream:
             wait_seconds=SUCCESSOR_WAIT_SECONDS if waits else 0.0,
             clock=clock,
         )
+        """What looks for its table's next stream, once it has ended."""
         self.bounded_at: datetime | None = None
         """The time up to which it is read; None: no end."""
         self._stored: Token | None = None
