@@ -15,6 +15,7 @@ _LOST = re.compile(r"DATA LOSS: shard ([\w-]+)")
 _FINISHED = re.compile(r"Finished shard: (\S+)")
 _OF_ALL = "checkpoint|token|last listing|stream that was read"
 _LOST_ALL = re.compile(f"DATA LOSS: the (?:{_OF_ALL}) is of")
+_ANEW = "created again"
 _LOST_STREAM = re.compile(r"no stream arn|DATA LOSS: between the table's streams")
 
 
@@ -22,9 +23,10 @@ class Alarms(Ledger):
     def __init__(self, *universe: Any) -> None:
         super().__init__(*universe)
         self.said: set[str] = set()  # the shards that are said to have lost something
-        self.stored: dict[str, float] = {}
-        """The shards that a token has held, and when the first one was stored (epoch seconds)."""
-        self.said_of_all: list[float] = []
+        self.stored: set[str] = set()  # the shards that a token has held
+        self._said_upto: dict[str, int] = {}
+        """Up to which index a shard's records are gone by a word for the whole stream."""
+        self._said_of_all_at = -math.inf
         self._finished: set[str] = set()
         self._anew_at = -math.inf  # when a service began anew of which something was stored
         self.seems_closed: set[str] = set()
@@ -45,6 +47,7 @@ class Alarms(Ledger):
             self.said.add(found[1])
             self._check_alarm(found[1])
         elif _LOST_STREAM.search(text):
+            self._said_of_all_at = self._world.now()  # nobody can see any more that it began anew
             former = self._table.streams[:-1] if "between" in text else self._table.streams
             self.said.update(name for stream in former for name in stream.shards)
             # One that came and went while another was read is not gone on with: that is said.
@@ -52,7 +55,18 @@ class Alarms(Ledger):
                 if stream.arn not in text:
                     self._skipped.update(stream.shards)
         elif _LOST_ALL.search(text):
-            self.said_of_all.append(self._world.now())
+            self._said_of_all(text)
+
+    def _said_of_all(self, text: str) -> None:
+        """A word for the whole stream has to do for what has gone of shards that it did not know.
+
+        Of a stream that was created again it knows none.
+        """
+        self._said_of_all_at = self._world.now()
+        self._age()
+        for shard in self.shards():
+            if _ANEW in text or shard.id not in self.stored:
+                self._said_upto[shard.id] = len(shard.numbers) if shard.gone else shard.first
 
     def _check_alarm(self, shard_id: str) -> None:
         self.checked["losses said"] += 1
@@ -79,16 +93,17 @@ class Alarms(Ledger):
 
     @property
     def is_anew_unsaid(self) -> bool:
-        return not any(at >= self._anew_at for at in (*self.said_of_all, -math.inf))
+        return self._said_of_all_at < self._anew_at
 
     def unsaid(self) -> list[tuple[Shard, int]]:
         """The shards of which records have gone unread without a word, and how many."""
         unsaid = []
         for shard in self.shards():
             self.checked["shards judged"] += 1
-            if shard.id in self.said or self._is_said_of_all(shard):
+            if shard.id in self.said or self._is_said_in_line(shard):
                 continue
-            first, done = self.first(shard), self._done.get(shard.id, set())
+            first = max(self.first(shard), self._said_upto.get(shard.id, 0))
+            done = self._done.get(shard.id, set())
             lost = [
                 number
                 for number, key in zip(shard.numbers[first:], shard.keys[first:], strict=True)
@@ -98,15 +113,10 @@ class Alarms(Ledger):
                 unsaid.append((shard, len(lost)))
         return unsaid
 
-    def _is_said_of_all(self, shard: Shard) -> bool:
-        """Whether a word for the whole stream has to do: the program did not know the shard."""
-        known = self.stored.get(shard.id, math.inf)
-        if any(said - known < RETENTION for said in self.said_of_all):
-            return True
-        return known == math.inf and self._scenario.engine == "spark" and self._is_in_line(shard)
-
-    def _is_in_line(self, shard: Shard) -> bool:
-        """Whether a loss is said of a shard above it: it goes on to what comes next."""
+    def _is_said_in_line(self, shard: Shard) -> bool:
+        """Whether Spark did not know the shard, and says a loss of one above it, or below."""
+        if shard.id in self.stored or self._scenario.engine != "spark":
+            return False
         above: Shard | None = shard
         while above is not None and above.parent is not None:
             if above.parent in self.said:

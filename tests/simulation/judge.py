@@ -57,7 +57,8 @@ class Judge(Alarms):
             run.is_excused = not is_seen
             for known in (run.newest, run.passed):
                 known.clear()
-        for each in (self._old, self._first, self._accounted, self._newest, self._checked_entries):
+        indices = (self._old, self._first, self._accounted, self._said_upto, self._newest)
+        for each in (*indices, self._checked_entries):
             each.clear()
         self._passed.clear()
 
@@ -121,8 +122,7 @@ class Judge(Alarms):
         self.runs[-1].saved.append((self._now(), True))
 
     def knows(self, shard_ids: Iterable[str]) -> None:
-        for shard_id in shard_ids:
-            self.stored.setdefault(shard_id, self._world.now())
+        self.stored.update(shard_ids)
 
     def together(self, tasks: Sequence[Mapping[str, Sequence[str]]]) -> None:
         """Records that come at once: a shard's after those of one above it, in the same task."""
