@@ -290,17 +290,8 @@ class Judge(Alarms):
             written = now - (self._world.now() - shard.times[index])
             progress = max(self._last_progress.values(), default=0.0)
             since = max(run.began, progress, written)
-            patience = SILENT_SECONDS + self._listing_seconds(shard)
-            if now - since > patience and run.warned < since and not run.rests:
+            if now - since > SILENT_SECONDS and run.warned < since and not run.rests:
                 self.complain("silent", f"{shard.id} waits for {now - since:.0f} s without a word")
-
-    def _listing_seconds(self, shard: Shard) -> float:
-        """How long a listing that shows the lack of a shard above it takes, and the one before."""
-        above: Shard | None = shard
-        while above is not None and not above.gone and above.parent is not None:
-            above = self.shard(above.parent)
-        is_listed = above is not None and not above.gone
-        return 0.0 if is_listed else 2 * self._scenario.slow_listings
 
     def check_starved(self, calm_since: float) -> None:
         """No shard waits for all that another one has: slow handlers take them in turn."""

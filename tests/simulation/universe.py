@@ -286,8 +286,9 @@ class Universe:
         self.trouble_lasts(1.0)
 
     def _clock_jumps(self) -> None:
-        self.scheduler.skew = self.rng.choice((-90_000.0, -100.0, -5.0, 5.0, 100.0, 90_000.0))
-        self.scheduler.tell("the machine", f"its clock is {self.scheduler.skew:+} s off")
+        seconds = self.rng.choice((-90_000.0, -100.0, -5.0, 5.0, 100.0, 90_000.0))
+        self.scheduler.skew = self.scheduler.slept + seconds
+        self.scheduler.tell("the machine", f"its clock is {seconds:+} s off")
 
     def _expire_iterators(self) -> None:
         self.world.advance(1000.0)

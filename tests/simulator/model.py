@@ -54,8 +54,9 @@ class Shard:
     versions: list[int] = field(default_factory=list)
 
     def begin_anew(self, start: int, takes_any: bool) -> None:
-        """Forget all records, and number the next ones from here; positions are not checked."""
+        """Forget all records and the parent, and number from here; positions are not checked."""
         self.start, self.first, self.is_anew, self.takes_any = start, 0, True, takes_any
+        self.parent = None
         for each in (self.numbers, self.times, self.bodies, self.keys, self.versions):
             each.clear()
 
