@@ -17,6 +17,8 @@ logger = logging.getLogger("watcher")
 _SAVE_SECONDS = 1.0
 # The age of unsaved positions at which they are saved before a long wait.
 _WAITING_SECONDS = 0.2
+# The longest save that counts as slow: in a longer one the process stood, or the machine slept.
+_SLOW_SECONDS = 10.0
 # The longest time between saves: a checkpoint's age tells which records may be lost.
 _IDLE_SECONDS = 300.0
 
@@ -113,7 +115,8 @@ class CheckpointSaver:
             self._is_dirty = True
         finally:
             self._saved_at = self._clock.monotonic()
-            self._duration = self._saved_at - began
+            took = self._saved_at - began
+            self._duration = took if took <= _SLOW_SECONDS else 0.0
 
     def _write(self, store: Store) -> None:
         with self._heartbeat.during(Phase.SAVING):

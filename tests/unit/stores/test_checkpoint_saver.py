@@ -36,6 +36,22 @@ def test_of_many_that_begin_saving_takes_half_of_the_time_at_most(clock: HandClo
     assert 9 <= store.saves <= 11
 
 
+def test_a_save_in_which_the_process_was_stopped_puts_off_no_other(clock: HandClock) -> None:
+    class Stopped(Memory):
+        def save(self, stored: Sequence[Token]) -> None:
+            clock.sleep(0.0 if self.saves else 1200.0)
+            super().save(stored)
+
+    store = Stopped()
+    saver = saver_of(store, clock)
+    saver.save_now()
+    for _ in range(4):
+        saver.mark_dirty()
+        clock.sleep(1.0)
+        saver.save_if_due()
+    assert store.saves == 5
+
+
 def test_while_all_is_idle_the_token_is_kept_young(clock: HandClock) -> None:
     store = Memory()
     saver = saver_of(store, clock)
