@@ -307,6 +307,10 @@ class Judge(Alarms):
             line = [shard.id]
             while (at := self.shard(line[-1])) and at.parent:
                 line.append(at.parent)
+            for stream in self._table.streams:  # a table's next stream waits for all of the last
+                if shard.id in stream.shards:
+                    break
+                line += stream.shards
             if left.intersection(line[1:]):
                 continue
             its_own = [self._last_progress.get(each, 0.0) for each in line]
