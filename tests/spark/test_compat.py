@@ -105,7 +105,7 @@ def test_after_a_restart_it_goes_on_where_the_log_ends(
         query.poll()
 
     assert query.delivered == [*range(25)]
-    assert query.batches == 3
+    assert query.batches == 2
 
 
 def test_the_first_micro_batch_is_read_again_exactly(
